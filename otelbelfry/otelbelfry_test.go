@@ -18,7 +18,7 @@ import (
 	"github.com/belfry-cron/belfry/otelbelfry"
 )
 
-// recorder keeps the spans that are made.
+// recorder records finished spans.
 type recorder struct {
 	embedded.TracerProvider
 	mu    sync.Mutex

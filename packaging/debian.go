@@ -26,7 +26,7 @@ var debianPackages = []string{
 	"libgcc-s1", "libgmp10", "libpcre2-8-0", "libselinux1", "sed", "tar", "tzdata",
 }
 
-// debianSuite is the release of Debian that they come from.
+// debianSuite is the Debian release of the packages.
 const debianSuite = "bookworm"
 
 // debianList has a line per package: architecture, name, version, SHA-256 of its file.
@@ -87,7 +87,7 @@ func pinDebian(ctx context.Context, architectures []string) (string, error) {
 	return list.String(), nil
 }
 
-// fetchDebian returns the files of packages. They stay in the cache of the user, by their sum.
+// fetchDebian returns the files of packages. They stay in the user's cache, by their checksum.
 func fetchDebian(ctx context.Context, debs []deb) (files []string, err error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -124,7 +124,7 @@ func fetchDebian(ctx context.Context, debs []deb) (files []string, err error) {
 	return files, nil
 }
 
-// keep copies a file into the cache, where it appears whole or not at all.
+// keep atomically copies a file into the cache.
 func keep(from, to string) error {
 	data, err := os.ReadFile(from)
 	if err != nil {
@@ -134,7 +134,7 @@ func keep(from, to string) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(part.Name()) // nothing is there once it is renamed
+	defer os.Remove(part.Name()) // it is gone once renamed
 	_, err = part.Write(data)
 	if err := errors.Join(err, part.Close()); err != nil {
 		return err
@@ -154,7 +154,7 @@ func sumOf(file string) (string, error) {
 }
 
 // apt downloads packages of any architecture with the mirrors and keys of this machine, below a
-// directory of its own: it changes nothing of the machine, and needs no root.
+// separate directory: it changes nothing on the machine, and needs no root.
 type apt struct {
 	dir     string
 	options []string
@@ -239,10 +239,10 @@ func (a *apt) run(ctx context.Context, name string, args ...string) ([]byte, err
 
 func (a *apt) close() { os.RemoveAll(a.dir) }
 
-// merged are the directories that are links into /usr in each Debian of today.
+// merged are the directories that are links into /usr in current Debian releases.
 var merged = []string{"bin", "lib", "lib64", "sbin"}
 
-// neverInImage are the documents of packages. Copyrights stay.
+// neverInImage are the documents of packages, except copyrights.
 var neverInImage = []string{
 	"usr/share/man/", "usr/share/info/", "usr/share/locale/", "usr/share/lintian/", "usr/share/bash-completion/", "usr/share/menu/",
 	"usr/share/bug/", "usr/share/ca-certificates/", "usr/lib/systemd/",
@@ -287,7 +287,7 @@ func debianLayer(ctx context.Context, tw *tar.Writer, debs []deb, files []string
 	return addFile(tw, "etc/ssl/certs/ca-certificates.crt", certificates.Bytes(), 0o644, date)
 }
 
-// addPackage copies the files of a package. The same directory is in many packages, and once in the layer.
+// addPackage copies the files of a package. A directory of several packages is in the layer once.
 func addPackage(tw *tar.Writer, from io.Reader, directories map[string]bool, certificates *bytes.Buffer, date time.Time) error {
 	for tr := tar.NewReader(from); ; {
 		h, err := tr.Next()
@@ -325,7 +325,7 @@ func addPackage(tw *tar.Writer, from io.Reader, directories map[string]bool, cer
 	}
 }
 
-// intoUsr returns where a file of a package lies once /bin and its like are links.
+// intoUsr returns the path of a file where /bin and the like are links.
 func intoUsr(name string) string {
 	name = path.Clean(strings.TrimPrefix(name, "./"))
 	first, _, below := strings.Cut(name, "/")

@@ -40,7 +40,7 @@ type debian struct {
 	port int
 }
 
-// newDebian makes a fresh root. debootstrap makes it once; later tests unpack its copy.
+// newDebian creates a fresh root. debootstrap creates it once; later tests unpack a copy.
 func newDebian(t *testing.T) *debian {
 	t.Helper()
 	root, err := os.MkdirTemp("", "belfry-debian-")
@@ -52,7 +52,7 @@ func newDebian(t *testing.T) *debian {
 	if out, err := exec.Command("tar", "-C", root, "--numeric-owner", "-xf", debianCopy(t)).CombinedOutput(); err != nil {
 		t.Fatalf("unpack Debian: %v\n%s", err, out)
 	}
-	if err := os.Chmod(root, 0o755); err != nil { // other users enter it
+	if err := os.Chmod(root, 0o755); err != nil { // other users must enter it
 		t.Fatal(err)
 	}
 	if err := syscall.Mount("proc", filepath.Join(root, "proc"), "proc", 0, ""); err != nil {
@@ -60,13 +60,13 @@ func newDebian(t *testing.T) *debian {
 	}
 	d.write("/usr/bin/systemctl", string(systemctl), 0o755)
 	d.must("mkdir", "-p", "/run/systemd/system", "/etc/belfry")
-	// A port that no server on this machine has, in a file that packages must keep.
+	// An unused port, in a file that packages must keep.
 	d.write("/etc/belfry/belfry.yaml", fmt.Sprintf("listen: 127.0.0.1:%d\n", d.port), 0o644)
 	return d
 }
 
-// debianCopy returns a tar file with the root that debootstrap makes from the mirror of this
-// machine. It stays in the cache of the user.
+// debianCopy returns a tar file of the root from debootstrap and this machine's mirror. It stays in
+// the user's cache.
 func debianCopy(t *testing.T) string {
 	t.Helper()
 	cache, err := os.UserCacheDir()
@@ -89,7 +89,7 @@ func debianCopy(t *testing.T) string {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
-	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute) // a slow mirror on a busy machine
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute) // for a slow mirror on a busy machine
 	defer cancel()
 	began := time.Now()
 	if out, err := exec.CommandContext(ctx, "debootstrap", "--variant=minbase", suite, dir, mirror).CombinedOutput(); err != nil {
@@ -117,7 +117,8 @@ func debianMirror() (mirror, suite string) {
 	return "http://deb.debian.org/debian", "bookworm"
 }
 
-// freePort returns a free port that no connection gets by chance: systems take those from 32768 on.
+// freePort returns a free port, which no connection uses by chance: systems assign ports from 32768
+// on.
 func freePort(t *testing.T) int {
 	t.Helper()
 	const from, below, tries = 10_000, 32_768, 100
@@ -134,7 +135,7 @@ func freePort(t *testing.T) int {
 
 // close ends the processes in the root and removes it.
 func (d *debian) close() {
-	for range 100 { // a process may make others while it is ended
+	for range 100 { // a process may start others before it ends
 		left := d.processes()
 		if len(left) == 0 {
 			break
@@ -153,7 +154,7 @@ func (d *debian) close() {
 	}
 }
 
-// processes returns those whose root this is.
+// processes returns the processes with this root.
 func (d *debian) processes() (ids []int) {
 	roots, _ := filepath.Glob("/proc/[0-9]*/root")
 	for _, link := range roots {
@@ -211,7 +212,7 @@ func (d *debian) put(file string) string {
 	return name
 }
 
-// wait waits until something is so.
+// wait waits until a condition holds.
 func (d *debian) wait(what string, so func() error) {
 	d.t.Helper()
 	ctx, cancel := context.WithTimeout(d.t.Context(), patience)
@@ -235,7 +236,7 @@ func (d *debian) exists(name string) bool {
 	return err == nil
 }
 
-// user tells whether the user of jobs exists.
+// user reports whether the user of jobs exists.
 func (d *debian) user() bool {
 	_, err := d.run("getent", "passwd", "belfry")
 	return err == nil
@@ -266,7 +267,7 @@ func (d *debian) answers(version string) {
 	})
 }
 
-// newer builds the packages of the release after the candidate, once: deb and rpm.
+// newer builds the packages of the next release, once: deb and rpm.
 var newer = sync.OnceValues(func() ([]string, error) {
 	dir := made.dir + "-newer"
 	r := release{version: "1.2.3", dir: dir, platforms: []platform{here}}
@@ -291,8 +292,8 @@ var newer = sync.OnceValues(func() ([]string, error) {
 	return names, err
 })
 
-// underACommand starts a long command, does something, and lets the command end: it must have had
-// one attempt, in one process.
+// underACommand calls a function during a long command, which must have one attempt, in one
+// process.
 func (d *debian) underACommand(job string, do func()) {
 	d.t.Helper()
 	at := "/home/belfry/" + job
@@ -403,8 +404,8 @@ func TestThePackageLivesOnDebian(t *testing.T) {
 	})
 }
 
-// TestThePackageForRedHatLivesInARoot has the scripts of the other package run by rpm, in the
-// root of Debian: there is no Red Hat to install.
+// TestThePackageForRedHatLivesInARoot runs the scripts of the rpm package in the root of Debian,
+// since there is no Red Hat to install.
 func TestThePackageForRedHatLivesInARoot(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Log("only root can install packages into a root, so that none is installed")

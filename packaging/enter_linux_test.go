@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// addKernelFiles gives another root what the kernel shows in every container, until the end of
-// the test.
+// addKernelFiles adds the kernel's usual files of containers to another root, until the end of the
+// test.
 func addKernelFiles(t *testing.T, root string) error {
 	if err := os.MkdirAll(filepath.Join(root, "dev"), 0o755); err != nil {
 		return err

@@ -55,8 +55,8 @@ func (r *release) images(ctx context.Context, list []image) (names []string, err
 	return names, nil
 }
 
-// image writes an image of all platforms: an OCI layout in a tar file, which docker load,
-// podman load and skopeo accept.
+// image writes an image for all platforms: an OCI layout in a tar file, for docker load, podman
+// load and skopeo.
 func (r *release) image(ctx context.Context, list []image, bare bool, tag, name string) (err error) {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, i := range list {
@@ -109,8 +109,8 @@ func (r *release) imageOf(ctx context.Context, i image, bare bool) (v1.Image, er
 			User:       "65532:65532",
 			Env:        append(environment, "SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt", "HOME="+imageData),
 			Entrypoint: []string{"/usr/bin/belfry"},
-			// Only this address can be reached from outside the container. A proxy in front of
-			// it, or tls in a configuration file, protects tokens in transit.
+			// Only this address is reachable from outside the container. A proxy in front of it, or
+			// tls in a configuration file, protects tokens in transit.
 			Cmd:          []string{"serve", "--data", imageData, "--listen", "0.0.0.0:8420", "--plain-http"},
 			Volumes:      map[string]struct{}{imageData: {}},
 			ExposedPorts: map[string]struct{}{"8420/tcp": {}},
@@ -131,7 +131,7 @@ func (r *release) imageOf(ctx context.Context, i image, bare bool) (v1.Image, er
 	return mutate.Append(img, layers...)
 }
 
-// system returns the layers of what a program expects of a system, and the environment for them.
+// system returns the layers with a program's expected system files, and the environment for them.
 func (r *release) system(ctx context.Context, arch string, bare bool) ([]v1.Layer, []string, error) {
 	users, err := layer(r.users)
 	if err != nil {
@@ -195,7 +195,7 @@ func certificates() []byte {
 	var b bytes.Buffer
 	for root := range bundle.Roots() {
 		if root.Constraint == nil {
-			// Writing to a buffer does not fail.
+			// Writes to a buffer succeed.
 			_ = pem.Encode(&b, &pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate})
 		}
 	}

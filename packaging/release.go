@@ -40,11 +40,11 @@ type release struct {
 	dir       string
 	platforms []platform
 	bare      bool   // only the image without packages of Debian
-	debs      string // the list of those packages
+	debs      string // the list of these packages
 
-	program string    // in tests: a built program to use for all platforms
+	program string    // in tests: a built program for all platforms
 	root    string    // of the repository
-	date    time.Time // of all files: the time of the commit, so that builds are reproducible
+	date    time.Time // of all files: the commit's, so that builds are reproducible
 }
 
 // versions matches versions that Go, Debian and Red Hat sort in the same order.
@@ -116,7 +116,7 @@ func (r *release) make(ctx context.Context) error {
 	return r.checksums(made)
 }
 
-// dateOf returns the date of the commit, or SOURCE_DATE_EPOCH where that is set.
+// dateOf returns the date of the commit, or SOURCE_DATE_EPOCH if set.
 func (r *release) dateOf(ctx context.Context) (time.Time, error) {
 	text := os.Getenv("SOURCE_DATE_EPOCH")
 	if text == "" {
@@ -151,7 +151,7 @@ func (r *release) build(ctx context.Context, p platform, stage string) error {
 	return err
 }
 
-// command runs a command in the repository and returns what it prints.
+// command runs a command in the repository and returns its output.
 func (r *release) command(ctx context.Context, environment []string, name string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir, cmd.Env = r.root, append(os.Environ(), environment...)
@@ -164,7 +164,7 @@ func (r *release) command(ctx context.Context, environment []string, name string
 	return out, nil
 }
 
-// checksums writes SHA256SUMS for what was made.
+// checksums writes SHA256SUMS for the release's files.
 func (r *release) checksums(names []string) error {
 	var list strings.Builder
 	for _, name := range names {

@@ -34,10 +34,10 @@ import (
 
 const testVersion = "1.2.3-rc.1"
 
-// here is the platform of the test, if there is a release for it as packages.
+// here is the platform of the test, if releases have packages for it.
 var here = platform{"linux", runtime.GOARCH}
 
-// made is a release that was built once, for all tests.
+// made is a release built once for all tests.
 var made struct {
 	dir, program string
 	debs         string
@@ -60,7 +60,7 @@ func TestMain(m *testing.M) {
 		if err := r.build(context.Background(), here, dir); err != nil {
 			return 0, err
 		}
-		// The packages that Debian has today: those of debian.list may have been replaced since.
+		// Today's packages of Debian: the versions in debian.list may have been replaced.
 		if made.debs, err = pinDebian(context.Background(), []string{here.arch}); err != nil {
 			return 0, err
 		}
@@ -75,7 +75,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// again makes a release of the program that was built, and returns the names of its files.
+// again creates a release of the built program, and returns the names of its files.
 func again(dir string) (names []string, err error) {
 	r := release{version: testVersion, dir: dir, platforms: []platform{here}, program: made.program, debs: made.debs}
 	if err := r.make(context.Background()); err != nil {
@@ -181,7 +181,7 @@ func TestThePackageForDebianUnpacksToAProgramThatRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A release candidate comes before its release.
+	// A release candidate precedes its release.
 	for _, line := range []string{"Package: belfry\n", "Version: 1.2.3~rc.1\n", "Depends: passwd\n"} {
 		if !strings.Contains(string(control), line) {
 			t.Errorf("the control file has no %q:\n%s", line, control)

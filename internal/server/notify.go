@@ -13,7 +13,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// makeNotifier makes what delivers notifications. Nodes with the role api do that in turn.
+// makeNotifier makes the notifier. Nodes with the role api take turns to deliver.
 func (s *Server) makeNotifier(answers *service.Service) {
 	var behind func() bool
 	if s.apart != nil {
@@ -35,8 +35,8 @@ func (s *Server) makeNotifier(answers *service.Service) {
 	s.waking.Store(s.notifier)
 }
 
-// makeSender makes what speaks to the services of channels. It reaches what requests of jobs
-// may reach.
+// makeSender makes the sender to the services of channels, which reaches the same addresses as
+// requests of jobs.
 func (s *Server) makeSender() {
 	s.sender = notify.NewSender(notify.SenderConfig{
 		Secrets: s.secrets, Control: s.requests.Control, Version: s.Version, Now: s.Now,
@@ -44,7 +44,7 @@ func (s *Server) makeSender() {
 	s.closers = append(s.closers, func() error { s.sender.Close(); return nil })
 }
 
-// historyAway adds that the history store is away.
+// historyAway adds the problem that the history store is away.
 func (s *Server) historyAway(l *notification.Lasting) {
 	l.Whole = append(l.Whole, job.NoticeHistory)
 	if status := s.apart.Status(); status.Away != nil {
@@ -56,7 +56,7 @@ func (s *Server) historyAway(l *notification.Lasting) {
 	}
 }
 
-// overdue is an upkeep whose alerts are kept for notifications.
+// overdue is an upkeep that stores its alerts for notifications.
 type overdue struct {
 	node.Upkeep
 	server *Server
@@ -92,7 +92,7 @@ func (s *Server) wakeNotifier(e store.Ends) {
 	}
 }
 
-// itself is the caller for which the server reads what it publishes.
+// itself is the server as the caller of its own reads.
 func (s *Server) itself() service.Caller {
 	return service.Caller{Name: s.Settings.Name, Role: store.RoleViewer}
 }

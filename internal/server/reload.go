@@ -24,8 +24,8 @@ func (s *Server) reloadOn(ctx context.Context, requests <-chan struct{}) {
 	}
 }
 
-// reload reads the configuration again and applies the reloadable settings. It stops
-// nothing, whatever it finds.
+// reload rereads the configuration and applies the reloadable settings. It stops nothing, whatever
+// it finds.
 func (s *Server) reload() {
 	if s.Read == nil {
 		return
@@ -57,7 +57,7 @@ func (s *Server) reload() {
 	s.Level.Set(next.Level()) // last, so that a higher level does not hide these lines
 }
 
-// take applies the settings with Reload.
+// take applies the reloadable settings.
 func (s *Server) take(c config.Server) error {
 	s.node.Keep(retentionOf(c))
 	if s.signIn != nil {
@@ -96,11 +96,11 @@ func (s *Server) access(c config.Server) httpexec.Config {
 	}
 }
 
-// callbackURL returns where services report to: where nothing is configured, the address that
-// this server listens on.
+// callbackURL returns the address for services' reports, by default the address that this server
+// listens on.
 func (s *Server) callbackURL() string {
 	if s.Settings.Listen == "" {
-		return "" // a worker without a store hands nothing over
+		return "" // a worker without a store hands no work over
 	}
 	if at, ok := s.listen.Addr().(*net.TCPAddr); s.Settings.HTTP.CallbackURL == "" && ok && !at.IP.IsUnspecified() {
 		return s.URL()

@@ -14,7 +14,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/server/health"
 )
 
-// makeSecrets makes what keeps secrets in the store.
+// makeSecrets makes the keeper of secrets in the store.
 func (s *Server) makeSecrets() {
 	c := s.Settings.Secrets
 	file, made, borrowed := s.Settings.KeyFile()
@@ -32,15 +32,15 @@ func (s *Server) makeSecrets() {
 }
 
 const (
-	// openEvery is how often a server tries to open all secrets, which reads them all, and openAgain how
-	// often while it cannot: people who put a key back look.
+	// openEvery is how often a server tries to open all secrets, which reads them all, and openAgain
+	// how often after a failure: a person who restores a key waits for it.
 	openEvery = time.Minute
 	openAgain = 10 * time.Second
 	// openWithin bounds a try, with a slow key service and a slow store.
 	openWithin = 30 * time.Second
 )
 
-// watchSecrets tries to open all secrets until ctx ends, and says when it cannot.
+// watchSecrets tries to open all secrets until ctx ends, and logs when it cannot.
 func (s *Server) watchSecrets(ctx context.Context) {
 	for {
 		s.openSecrets(ctx)
@@ -76,7 +76,7 @@ func (s *Server) openSecrets(ctx context.Context) {
 	}
 }
 
-// secretsHint says which secrets this server cannot open; Well if it opens all.
+// secretsHint names the secrets that this server cannot open; Well if it opens all.
 func (s *Server) secretsHint() health.Finding {
 	f := health.Finding{Check: phrase.OfSecrets, Status: health.Well}
 	u := s.unopened.Load()
@@ -95,10 +95,9 @@ func (s *Server) secretsOf(ctx context.Context, of work.SecretsOf) (map[string]s
 	return s.secrets.Values(ctx, of.Namespace, of.Names)
 }
 
-// Watchdog is the process that watches over a server: see watchdog.Main. It returns the exit
-// status.
+// Watchdog is the watchdog process of a server: see watchdog.Main. It returns the exit status.
 func Watchdog() int {
 	code := watchdog.Main(ReportDeath)
-	shell.RemoveOldScripts(os.TempDir()) // of the server: they may hold secrets
+	shell.RemoveOldScripts(os.TempDir()) // of the server: they may contain secrets
 	return code
 }

@@ -46,11 +46,11 @@ import (
 
 // Config configures a server.
 type Config struct {
-	// Settings are checked, and say as which user commands run.
+	// Settings are validated, and include the user of commands.
 	Settings config.Server
 	// SettingsFile is the name of the configuration file, for errors about it.
 	SettingsFile string
-	// Read reads the settings again, with the mistakes that it finds. Nil: they stay.
+	// Read rereads the settings, with their mistakes. Nil: they stay.
 	Read func() (c config.Server, mistakes []string, err error)
 	// Version is the version of the program.
 	Version string
@@ -61,12 +61,12 @@ type Config struct {
 	// StoreWait is how long the start waits for the store; 0 is reachWithin.
 	StoreWait time.Duration
 	Log       *slog.Logger
-	// Level is the level of Log, which a reload sets.
+	// Level is the level of Log, which a reload changes.
 	Level *slog.LevelVar
 	// Carried is the state of the previous version in this process; nil for none.
 	Carried *Carried
-	// Listening is called once, when the server has taken its address and is about to answer
-	// requests. Its context ends with the last answer.
+	// Listening is called once, when the server listens on its address and will answer requests.
+	// Its context ends with the last answer.
 	Listening func(context.Context, *Server)
 }
 
@@ -74,28 +74,28 @@ type Config struct {
 type Server struct {
 	Config
 	manager  systemd
-	started  func()        // ends the reports that the start makes progress
-	loaded   config.Server // what was read last
+	started  func()        // ends the progress reports of the start
+	loaded   config.Server // the settings last read
 	commands *shell.Executor
 	requests *httpexec.Executor
 	// containers is nil on a machine without a container engine.
 	containers *container.Executor
 	store      store.Store
-	apart      *joined.Store // the store, if its history is in another one
+	apart      *joined.Store // the store, if history is separate
 	metrics    *metrics.Metrics
 	losses     *losses
 	ends       *runlog.Log
 	secrets    *secret.Keeper
-	unopened   atomic.Pointer[secret.Unopened] // of them; nil before the first look
+	unopened   atomic.Pointer[secret.Unopened] // unopened secrets; nil before the first check
 	sender     *notify.Sender
 	notifier   *notify.Notifier
-	waking     atomic.Pointer[notify.Notifier] // the same, for commits before it was made
+	waking     atomic.Pointer[notify.Notifier] // the same, for commits before it was set
 	measured   store.Store                     // the store, with its calls measured
 	tokens     *auth.Tokens
-	signIn     *signin.Provider // nil: people sign in with tokens alone
+	signIn     *signin.Provider // nil if people sign in only with tokens
 	watchdog   *watchdog.Node
 	node       *node.Node
-	working    atomic.Pointer[node.Node] // the node, while it works
+	working    atomic.Pointer[node.Node] // the node, while it runs
 	events     *events.Hub
 	// followers are the followers of the output of runs.
 	followers *service.Followers
@@ -104,7 +104,7 @@ type Server struct {
 	xxl       executorsOfXXL
 	own       *certificate // nil without TLS
 	listen    *connections
-	address   string    // that listen was opened by
+	address   string    // the address with which listen was opened
 	since     time.Time // when it was opened
 	version   struct {  // of the store
 		sync.Mutex
@@ -112,24 +112,23 @@ type Server struct {
 		read time.Time
 	}
 	starting *starts
-	reloads  chan struct{}  // has room for one request
+	reloads  chan struct{}  // of capacity one
 	closers  []func() error // in the order of opening
 	socket   *net.TCPListener
 	carrying *Carried // state for the next version of the program
 }
 
-// spawning gives the runtime one processor more than the machine has, unless its user has set
-// the number: a thread that starts a process keeps one until the program has begun, although
-// it only waits for the kernel.
+// spawning gives the runtime one more processor than the machine has, unless the number is
+// configured: a thread that starts a process holds one while it waits for the kernel.
 var spawning = sync.OnceFunc(func() {
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 1)
 	}
 })
 
-// Open opens everything that can fail before the first job runs. Steps without files come
-// first, so that a server that cannot start leaves nothing behind. The caller closes the
-// server. Errors are a *ListenError, a *StoreError, or self-explanatory.
+// Open opens everything that can fail before the first job runs. Steps without files come first, so
+// that a server that cannot start leaves no files. The caller closes the server. Errors are a
+// *ListenError, a *StoreError, or self-explanatory.
 func Open(ctx context.Context, c Config) (*Server, error) {
 	keepInherited()
 	if c.Settings.Has(store.RoleWorker) {
@@ -220,7 +219,7 @@ func (s *Server) open(ctx context.Context) error {
 	return s.makeHTTP() //nolint:contextcheck // requests have contexts of their own
 }
 
-// makeData makes the data directory if need be, and refuses one of another user.
+// makeData creates the data directory if necessary, and refuses one of another user.
 func (s *Server) makeData() error {
 	dir := s.Settings.Data
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -235,7 +234,7 @@ func (s *Server) makeData() error {
 		return fmt.Errorf("the data directory %s belongs to %s and this server runs as %s: its owner could change what the server trusts (run it as %s, or give it the directory with chown)", dir, name, config.UserName(os.Geteuid()), name)
 	}
 	if mode := info.Mode().Perm(); mode&0o077 != 0 {
-		// A mounted volume often has such a mode.
+		// Mounted volumes often have such a mode.
 		s.Log.Warn("the data directory is open to other users of this machine", "dir", dir, "mode", fmt.Sprintf("%04o", mode), "better", "0700")
 	}
 	return nil
@@ -267,7 +266,7 @@ func (s *Server) openData(ctx context.Context) error {
 		return err
 	})
 	if err != nil && isNew {
-		_ = os.Remove(s.Settings.Data) // fails if something is in it by now
+		_ = os.Remove(s.Settings.Data) // fails if it is not empty
 	}
 	s.apart, _ = s.store.(*joined.Store)
 	return err
@@ -282,7 +281,7 @@ func (s *Server) roles() []string {
 	return list
 }
 
-// capacity returns the capacity that others see: none without the role worker.
+// capacity returns the published capacity: none without the role worker.
 func (s *Server) capacity() int {
 	if !s.Settings.Has(store.RoleWorker) {
 		return 0
@@ -290,7 +289,7 @@ func (s *Server) capacity() int {
 	return s.Settings.Capacity
 }
 
-// Close closes everything that was opened, in reverse.
+// Close closes everything that was opened, in reverse order.
 func (s *Server) Close() (err error) {
 	s.started()
 	for _, last := range slices.Backward(s.closers) {
@@ -304,21 +303,21 @@ func (s *Server) URL() string {
 	return config.LocalURL(s.listen.Addr(), s.Settings.TLS.Cert != "")
 }
 
-// TokenFile returns the file of the administrator's token, and whether it is there.
+// TokenFile returns the file of the administrator's token, and whether it exists.
 func (s *Server) TokenFile() (file string, there bool) {
 	file = filepath.Join(s.Settings.Data, auth.TokenFile)
 	_, err := os.Stat(file)
 	return file, !errors.Is(err, fs.ErrNotExist)
 }
 
-// HasJobs reports whether there are jobs, as far as that can be read.
+// HasJobs reports whether there are jobs, if they can be read.
 func (s *Server) HasJobs(ctx context.Context) bool {
 	jobs, _, err := s.store.ListJobs(ctx, store.JobQuery{Limit: 1})
 	return err != nil || len(jobs) > 0
 }
 
-// Running returns the attempts that are running; none before Run and after it. It may be
-// called from any goroutine.
+// Running returns the running attempts; none before Run and after it. It may be called from any
+// goroutine.
 func (s *Server) Running() []worker.Running {
 	if n := s.working.Load(); n != nil {
 		return n.Running()
@@ -330,15 +329,15 @@ func (s *Server) Running() []worker.Running {
 func (s *Server) Reload() {
 	select {
 	case s.reloads <- struct{}{}:
-	default: // a request is waiting already
+	default: // a request is already waiting
 	}
 }
 
-// stopTime is how long answers may take that were begun before the end.
+// stopTime bounds answers that began before the end.
 const stopTime = 5 * time.Second
 
-// Run works until ctx ends. The server answers requests while the node stops, so that a
-// user can see what it waits for.
+// Run works until ctx ends. The server answers requests while the node stops, so that users can see
+// why.
 func (s *Server) Run(ctx context.Context) error {
 	answering, stopAnswering := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopAnswering()
@@ -387,10 +386,10 @@ func (s *Server) Run(ctx context.Context) error {
 	group.Go(func() { (&scan.Scanner{Store: s.measured, Turn: s.node.Turn, Log: s.Log}).Run(answering) })
 	group.Go(func() { _ = s.service.Run(answering) })
 	if s.signIn != nil {
-		// A mistake is in the log at the start, and no start waits for the provider.
+		// The log shows a mistake at the start, which does not wait for the provider.
 		group.Go(func() { s.checkSignIn(answering) })
 	}
-	stopped := make(chan struct{}) // closed when the node has
+	stopped := make(chan struct{}) // closed once the node has stopped
 	group.Go(func() {
 		<-ctx.Done()
 		s.logWaiting(ctx, stopped)
@@ -406,22 +405,22 @@ func (s *Server) Run(ctx context.Context) error {
 	reports.Wait()
 	close(stopped)
 	if ctx.Err() != nil && errors.Is(worked, context.Canceled) {
-		worked = nil // it was stopped before it had begun
+		worked = nil // it was stopped before it began
 	}
 	stop()
 
 	if s.carrying != nil {
-		// The address stays, and requests to it wait for the next version.
+		// The address stays: its requests wait for the next version.
 	} else if err := config.RemoveAddress(s.Settings.Data); err != nil {
 		s.Log.Debug("cannot remove the address file", "error", err)
 	}
-	s.stopXXL(ctx, stopTime) // results are taken until the end
+	s.stopXXL(ctx, stopTime) // results are accepted until the end
 	stopAnswering()          // ends the streams
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
 	defer cancel()
 	s.sayLeft(closing, teller)
 	if err := s.http.Shutdown(closing); err != nil {
-		_ = s.http.Close() // the answers that are left have had the time
+		_ = s.http.Close() // remaining answers have had enough time
 	}
 	group.Wait()
 	if err := errors.Join(worked, <-served, <-executorsServed); err != nil {
@@ -440,7 +439,7 @@ const (
 	waitingEvery = 10 * time.Second
 )
 
-// logWaiting logs what a stopping server waits for, until it has stopped.
+// logWaiting logs why a stopping server has not stopped yet.
 func (s *Server) logWaiting(ctx context.Context, stopped <-chan struct{}) {
 	list := s.node.Running()
 	if isUpgrade(ctx) {

@@ -12,7 +12,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/server/signin"
 )
 
-// makeSignIn makes what people sign in with, if a provider is configured. It reaches none.
+// makeSignIn makes the provider of sign-ins, if configured, without contacting it.
 func (s *Server) makeSignIn() (err error) {
 	c := s.Settings.OIDC
 	if c.Issuer == "" {
@@ -22,8 +22,8 @@ func (s *Server) makeSignIn() (err error) {
 	return err
 }
 
-// CheckSignIn returns why people cannot sign in with a configuration, nil if they can. A secret of
-// Belfry is not read.
+// CheckSignIn returns why people cannot sign in with a configuration, nil if they can. It does not
+// read secrets of Belfry.
 func CheckSignIn(ctx context.Context, c config.OIDC, now func() time.Time) error {
 	s := &Server{Config: Config{Now: now}}
 	p, err := signInOf(c, now, nil, func(ctx context.Context, c config.OIDC) (string, error) {
@@ -83,7 +83,7 @@ func mappingOf(c config.OIDC) signin.Mapping {
 	return m
 }
 
-// signInAt returns where people sign in, without a path; "" without a provider.
+// signInAt returns the address of the provider without a path; "" without a provider.
 func (s *Server) signInAt() string {
 	if s.signIn == nil {
 		return ""
@@ -91,7 +91,7 @@ func (s *Server) signInAt() string {
 	return strings.TrimSuffix(string(s.Settings.OIDC.RedirectURL), config.CallbackPath)
 }
 
-// people are those who sign in at the provider.
+// people are the people who sign in at the provider.
 func (s *Server) people() auth.People {
 	if s.signIn == nil {
 		return nil

@@ -29,12 +29,11 @@ func (e *StoreError) Unwrap() error { return e.Err }
 type StoreOptions struct {
 	Now func() time.Time
 	Log *slog.Logger
-	// Ended takes the runs that have ended. It may be nil.
+	// Ended receives the ended runs. It may be nil.
 	Ended func(store.Ends)
-	// KeepDefaults leaves jobs with the defaults that they have, for a process that is no
-	// server.
+	// KeepDefaults leaves jobs with their present defaults, for a process that is no server.
 	KeepDefaults bool
-	// Lost takes how many acknowledged steps a store no longer has. It may be nil.
+	// Lost receives the number of acknowledged steps that a store no longer has. It may be nil.
 	Lost func(steps int64)
 }
 
@@ -74,8 +73,9 @@ func OpenStore(ctx context.Context, c config.Server, o StoreOptions) (s store.St
 }
 
 const (
-	// reachWithin is how long a server that starts waits for its store: longer than a restart or a
-	// failover of a database, and short enough that a wrong address is not taken for a slow start.
+	// reachWithin is how long a starting server waits for its store: longer than a restart or
+	// failover of a database, and short enough that a wrong address does not look like a slow
+	// start.
 	reachWithin = 2 * time.Minute
 	// reachEvery is the wait between two tries.
 	reachEvery = time.Second

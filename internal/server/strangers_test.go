@@ -35,8 +35,8 @@ func withTokens(release <-chan struct{}) http.Handler {
 	}))
 }
 
-// strangersOf opens connections to an address that send the beginning of a body, from addresses of
-// this machine in turn.
+// strangersOf opens connections to an address that send an incomplete body, from addresses of this
+// machine in turn.
 func strangersOf(t *testing.T, address string, from []string, n int) {
 	t.Helper()
 	for i := range n {
@@ -46,7 +46,7 @@ func strangersOf(t *testing.T, address string, from []string, n int) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { c.Close() })
-		// The server may have closed it already, for one of the others.
+		// The server may have closed it already, because of another one.
 		_, _ = io.WriteString(c, "POST /login HTTP/1.1\r\nHost: x\r\nContent-Length: 9000\r\n\r\nx")
 	}
 }
@@ -69,7 +69,7 @@ func TestSlowBodiesOfStrangersDisplaceNoCallerWithAToken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const filesElse = 200 // of the test itself
+	const filesElse = 200 // files of the test itself
 	// Both ends of a connection are files of this process.
 	n := min(6000, (int(min(fileLimit(), 1<<20))-filesElse)/2)
 	most := n / 4
@@ -93,7 +93,7 @@ func TestSlowBodiesOfStrangersDisplaceNoCallerWithAToken(t *testing.T) {
 		t.Fatalf("status %d, %v", status, err)
 	}
 	several := []string{"127.0.0.1"}
-	if runtime.GOOS == "linux" { // where all of 127.0.0.0/8 is this machine
+	if runtime.GOOS == "linux" { // all of 127.0.0.0/8 is this machine
 		several = []string{"127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5", "127.0.0.6"}
 	}
 	for _, from := range [][]string{{"127.0.0.1"}, several} {
@@ -165,7 +165,7 @@ func TestABodyWithoutATokenHasFiveSeconds(t *testing.T) {
 			if _, err := io.ReadAll(ours); err != nil && !errors.Is(err, io.ErrClosedPipe) {
 				t.Error(err)
 			}
-			// The server waits half a second before it closes a connection, for the answer to arrive.
+			// The server delays closing a connection by half a second, so that the answer arrives.
 			if took := time.Since(begun); took < c.want || took > c.want+time.Second {
 				t.Errorf("a body %s: the connection is closed after %s, want %s", c.what, took, c.want)
 			}

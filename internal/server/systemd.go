@@ -17,8 +17,8 @@ type systemd struct {
 	socket string
 	// within is the manager's watchdog interval; 0 for none.
 	within time.Duration
-	// continues is set in a version that has taken the place of another one: the manager knows
-	// the process as ready, and expects to hear so.
+	// continues is set in a version that replaced another one: the manager knows the process as
+	// ready, and expects that message again.
 	continues bool
 	log       *slog.Logger
 }
@@ -27,7 +27,7 @@ type systemd struct {
 func systemdOf(getenv func(string) string, log *slog.Logger) systemd {
 	d := systemd{socket: getenv("NOTIFY_SOCKET"), log: log}
 	if pid := getenv("WATCHDOG_PID"); pid != "" && pid != strconv.Itoa(os.Getpid()) {
-		return d // it means another process
+		return d // it is about another process
 	}
 	if usec, err := strconv.ParseInt(getenv("WATCHDOG_USEC"), 10, 64); err == nil && usec > 0 {
 		d.within = time.Duration(usec) * time.Microsecond
@@ -35,11 +35,11 @@ func systemdOf(getenv func(string) string, log *slog.Logger) systemd {
 	return d
 }
 
-// tellWithin is how long a manager may take to accept a line. A healthy one reads at once,
-// and a stopping server must not wait for it.
+// tellWithin is how long a manager may take to accept a line. A healthy manager reads at once, and
+// a stopping server must not wait for it.
 const tellWithin = time.Second
 
-// tell sends a state. A manager that does not listen is no reason to stop.
+// tell sends a state. A manager that does not read it does not stop the server.
 func (d *systemd) tell(state string) {
 	if d.socket == "" {
 		return
@@ -56,14 +56,14 @@ func (d *systemd) tell(state string) {
 	}
 }
 
-// Startup work that may take longer than the manager would wait: upgrading a large
-// database, or reading a million jobs.
+// Startup work may take longer than the manager's timeout: upgrading a large database, or reading a
+// million jobs.
 const (
 	startingEvery  = 10 * time.Second
 	startingWithin = 60 * time.Second // for a machine that stalls for a while
 )
 
-// starting says that the start makes progress, until ctx ends.
+// starting reports progress of the start, until ctx ends.
 func (d *systemd) starting(ctx context.Context) {
 	if d.socket == "" {
 		return
@@ -117,7 +117,7 @@ func (d *systemd) run(ctx context.Context, ready, stopped <-chan struct{}, start
 				within, cancel := context.WithTimeout(ctx, every)
 				err := well(within)
 				cancel()
-				// An error of the store is an answer: a restart does not mend it.
+				// An error of the store is an answer, for which a restart is no remedy.
 				late := errors.Is(err, context.DeadlineExceeded)
 				if late && !failing {
 					d.log.Error("the planner does not respond: not notifying the systemd watchdog, which will restart this server")

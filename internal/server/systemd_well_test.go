@@ -14,7 +14,7 @@ import (
 )
 
 func TestSystemdWatchdogStopsWhileTheServerIsUnwell(t *testing.T) {
-	dir, err := os.MkdirTemp("", "notify") // short enough for the name of a socket
+	dir, err := os.MkdirTemp("", "notify") // short enough for the path of a socket
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func TestSystemdWatchdogStopsWhileTheServerIsUnwell(t *testing.T) {
 	<-ended
 }
 
-// A manager that does not read has room for some lines and no more.
+// A manager that does not read has room for only some lines.
 func TestUnreadSystemdSocketBlocksNothing(t *testing.T) {
 	dir, err := os.MkdirTemp("", "notify")
 	if err != nil {

@@ -22,20 +22,20 @@ import (
 	"github.com/belfry-cron/belfry/internal/sys/fdpass"
 )
 
-// ErrUpgrade is the cause that ends the context of Run when the process is about to execute
-// another version of its program.
+// ErrUpgrade is the cause that ends the context of Run when the process will execute another
+// version of its program.
 var ErrUpgrade = executor.ErrCarried
 
 func isUpgrade(ctx context.Context) bool { return errors.Is(context.Cause(ctx), ErrUpgrade) }
 
 const (
-	// carriedFormat is the format of Carried. A version with another one must be restarted.
+	// carriedFormat is the format of Carried. A version with another format must be restarted.
 	carriedFormat = 1
-	// upgradeVariable is the message to the next version of the program: the number of the
-	// file with a Carried, or the question whether it reads the format.
+	// upgradeVariable is the message to the next version of the program: the number of the file
+	// with a Carried, or a query for its format.
 	upgradeVariable = "BELFRY_UPGRADE"
 	checkPrefix     = "check:"
-	// checkWithin is how long the next version may take to read the configuration.
+	// checkWithin bounds the check of the configuration by the next version.
 	checkWithin = 10 * time.Second
 	// carriedMax bounds the carried state: the unstored output of 512 attempts, with a
 	// margin.
@@ -49,7 +49,7 @@ type Carried struct {
 	Version  string            `json:"version"`
 	Node     *node.Carried     `json:"node"`
 	Watchdog *watchdog.Carried `json:"watchdog"`
-	// Address is the address of the API, or of a worker's health, and Listener the number of its
+	// Address is the address of the API, or of a worker's probes, and Listener the number of its
 	// listening file.
 	Address  string `json:"address,omitempty"`
 	Listener int    `json:"listener,omitempty"`
@@ -96,7 +96,7 @@ func (s *Server) carryOver(n *node.Carried) {
 	}
 }
 
-// closeWatchdog ends the watchdog, or leaves it to the next version of the program.
+// closeWatchdog ends the watchdog, or hands it to the next version of the program.
 func (s *Server) closeWatchdog() (err error) {
 	if s.carrying == nil {
 		return s.watchdog.Close()
@@ -112,9 +112,8 @@ func (s *Server) closeWatchdog() (err error) {
 // Close.
 func (s *Server) Carrying() *Carried { return s.carrying }
 
-// Inherited returns the state of the previous version in this process, or nil. checked is
-// set if that version only checks whether this one can continue: then the program must do
-// nothing else.
+// Inherited returns the state of the previous version in this process, or nil. checked is set if
+// that version only checks whether this one can continue: then the program must exit.
 func Inherited(getenv func(string) string) (c *Carried, checked bool, err error) {
 	text := getenv(upgradeVariable)
 	if text == "" {
@@ -142,7 +141,7 @@ func Inherited(getenv func(string) string) (c *Carried, checked bool, err error)
 	return c, false, nil
 }
 
-// CheckProgram asks a program whether it can take the place of this one, with the same arguments.
+// CheckProgram checks whether a program can replace this one, with the same arguments.
 func CheckProgram(ctx context.Context, program string) error {
 	ctx, cancel := context.WithTimeout(ctx, checkWithin)
 	defer cancel()
@@ -193,8 +192,8 @@ func (c *Carried) Execute(program, data string) error {
 	}
 	env := append(os.Environ(), upgradeVariable+"="+strconv.Itoa(fd))
 	err = syscall.Exec(program, os.Args, env)
-	// Without the new file the present program continues: nothing else would manage its
-	// running attempts.
+	// If the new file is missing the present program continues: only it can manage its running
+	// attempts.
 	if again := syscall.Exec("/proc/self/exe", os.Args, env); again != nil {
 		return fmt.Errorf("execute %s: %w", program, errors.Join(err, again))
 	}

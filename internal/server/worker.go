@@ -22,11 +22,11 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Worker is a node that runs jobs and reaches no store: it asks servers. Use OpenWorker.
+// Worker is a node that runs jobs for servers, without a store. Use OpenWorker.
 type Worker struct {
-	parts  *Server // its executors and its watchdog, no more
+	parts  *Server // only its executors and its watchdog
 	remote *remote.Client
-	spool  *unreported.Spool // nil until it is open
+	spool  *unreported.Spool // nil until opened
 	node   *node.Node
 }
 
@@ -67,7 +67,7 @@ func (w *Worker) open(ctx context.Context) error {
 	choose, err := w.parts.makeExecutors(ctx)
 	if err != nil {
 		if isNew {
-			_ = os.Remove(s.Data) // fails if something is in it by now
+			_ = os.Remove(s.Data) // fails if it is not empty
 		}
 		return err
 	}
@@ -165,8 +165,8 @@ func (w *Worker) Running() []worker.Running {
 	return w.node.Running()
 }
 
-// Run works until ctx ends. A server that does not answer is waited for; a token or a version
-// that is refused at the start is an error.
+// Run works until ctx ends. It waits for silent servers; a refused token or version at the start is
+// an error.
 func (w *Worker) Run(ctx context.Context) (err error) {
 	log := w.parts.Log
 	stopAnswering := w.serveHealth(ctx)
@@ -189,7 +189,7 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	close(ready)
 	var group sync.WaitGroup
 	group.Go(func() {
-		// It is well while it runs: that no server answers is no reason to start it again.
+		// A running worker is healthy: silent servers are no reason to restart it.
 		w.parts.manager.run(ctx, ready, stopped, func() {}, func(context.Context) error { return nil })
 	})
 	watching, stopWatching := context.WithCancel(ctx)

@@ -17,8 +17,8 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// executorsOfXXL serves the executors of XXL-JOB and gives them work. The zero value is a
-// server without them.
+// executorsOfXXL serves XXL-JOB executors and sends them work. The zero value is a server without
+// them.
 type executorsOfXXL struct {
 	admin  *xxlexec.Admin
 	listen *connections
@@ -27,7 +27,7 @@ type executorsOfXXL struct {
 	hasShortToken atomic.Bool
 }
 
-// listenXXL takes the address for executors.
+// listenXXL listens on the address for executors.
 func (s *Server) listenXXL() error {
 	if !s.Settings.XXL.IsOn() {
 		return nil
@@ -47,7 +47,7 @@ func (s *Server) listenXXL() error {
 	return nil
 }
 
-// makeXXL makes what answers executors of XXL-JOB, if there are any.
+// makeXXL makes the handler for XXL-JOB executors, if configured.
 func (s *Server) makeXXL() error {
 	if s.xxl.listen == nil {
 		return nil
@@ -94,7 +94,7 @@ func (s *Server) settingsOfXXL(c config.Server) (xxlexec.Settings, error) {
 	}, nil
 }
 
-// serveXXL answers executors until it is shut down, and asks after runs until ctx ends.
+// serveXXL answers executors until it is shut down, and polls runs until ctx ends.
 func (s *Server) serveXXL(ctx context.Context) error {
 	if s.xxl.admin == nil {
 		return nil

@@ -86,8 +86,8 @@ func (n *Notifier) detail(ctx context.Context, c *job.Channel, m *notification.M
 	}
 }
 
-// failing returns since when a job fails: by its last ends, or by all that one call may examine where none of them has
-// succeeded. Nil where that is not known.
+// failing returns since when a job fails: by its last ends or, if none succeeded, by as many as one
+// call may examine; nil if unknown.
 func (n *Notifier) failing(ctx context.Context, uid job.ID) *notification.Failing {
 	if n.Behind != nil && n.Behind() {
 		return nil
@@ -144,7 +144,7 @@ func (n *Notifier) settleOne(ctx context.Context, o *outcome) error {
 	for _, sent := range o.groups {
 		g := n.groups[sent.note]
 		if g == nil || g.Trying != sent.Trying {
-			continue // it was deleted, or sent by another node in the meantime
+			continue // it was deleted, or another node has sent it
 		}
 		done.groups[g] = true
 		switch {

@@ -13,17 +13,17 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// dingTalkMax is how many bytes a message has at most: DingTalk takes 20,000.
+// dingTalkMax bounds a message, in bytes: DingTalk accepts 20,000.
 const dingTalkMax = 16_000
 
 // dingTalkRest is how long DingTalk blocks a robot after 21 messages in a minute.
 const dingTalkRest = 10 * time.Minute
 
-// dingTalkBusy are the numbers of errors after which the same message may be taken later. A
-// robot that is too fast gets 410100, at some servers 130101.
+// dingTalkBusy are the error numbers after which the same message may be accepted later. A robot
+// that is too fast gets 410100, on some servers 130101.
 var dingTalkBusy = map[int]time.Duration{410100: dingTalkRest, 130101: dingTalkRest, -1: 30 * time.Second}
 
-// dingTalk delivers text to the webhook of a robot, signed if there is a key.
+// dingTalk sends text to the webhook of a robot, signed if there is a key.
 func (s *Sender) dingTalk(ctx context.Context, c *job.Channel, m *notification.Message) error {
 	to := c.To.DingTalk
 	address, err := s.secret(ctx, c, &to.URL)

@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	discordTitleMax = 256  // letters of the title of an embed
-	discordTextMax  = 4096 // letters of its description
+	discordTitleMax = 256  // characters in the title of an embed
+	discordTextMax  = 4096 // characters in its description
 )
 
 var discordColours = map[notification.Severity]int{notification.Bad: 0xb42318, notification.Warning: 0xd29922, notification.Good: 0x146c43}

@@ -8,7 +8,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// The guide has an example of each service, and each is a channel that a server takes.
+// The guide has an example of each service, and each is a valid channel.
 func TestExamplesOfTheGuideAreValid(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/notifications.md")
 	if err != nil {

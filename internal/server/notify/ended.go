@@ -15,7 +15,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// drain takes ends from the feed. An entry is taken after its event is stored.
+// drain takes ends from the feed. It takes an entry after storing its event.
 func (n *Notifier) drain(ctx context.Context) error {
 	if n.wanted.Name == "" {
 		return nil
@@ -23,7 +23,7 @@ func (n *Notifier) drain(ctx context.Context) error {
 	for {
 		entries, err := n.Store.Ended(ctx, consumer, "", batch)
 		if errors.Is(err, store.ErrNotFound) {
-			n.wanted = store.Consumer{} // it was removed meanwhile
+			n.wanted = store.Consumer{} // it was removed in the meantime
 			return nil
 		}
 		if err != nil || len(entries) == 0 {
@@ -50,8 +50,8 @@ func (n *Notifier) drain(ctx context.Context) error {
 	}
 }
 
-// KeepEnds stores the events of all ends in the feed, as the delivering node would: for a store
-// whose servers have stopped before they did.
+// KeepEnds stores the events of all ends in the feed, like the delivering node: for a store whose
+// servers have stopped before that.
 func KeepEnds(ctx context.Context, s Store, now func() time.Time) error {
 	list, err := store.Channels(ctx, s)
 	if err != nil || len(list) == 0 {
@@ -77,7 +77,7 @@ func (n *Notifier) events(ctx context.Context, entries []store.FeedEntry) (list 
 	ends := map[job.ID][]store.Record{}
 	recent := func(uid job.ID) []store.Record {
 		if _, known := ends[uid]; !known {
-			ends[uid], _ = n.ends(ctx, uid) // history may be away or behind, which must not delay failures
+			ends[uid], _ = n.ends(ctx, uid) // history may be away or late, which must not delay failures
 		}
 		return ends[uid]
 	}
@@ -133,7 +133,7 @@ func (n *Notifier) jobs(ctx context.Context, uids []job.ID) (map[job.ID]*store.J
 // more for ends that neither fail nor succeed.
 const rowMax = 30
 
-// errBehind is why the latest ends of a job are not known.
+// errBehind is why the latest ends of a job are unknown.
 var errBehind = errors.New("history is behind")
 
 // failedInARow returns how many of the last ends have failed since the latest success.

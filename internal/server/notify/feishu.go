@@ -9,16 +9,15 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// feishuMax is how many bytes a message has at most: Feishu takes requests of 20 KB.
+// feishuMax bounds a message, in bytes: Feishu accepts requests of 20 KB.
 const feishuMax = 12_000
 
-// feishuBusy are the error codes after which the same message may be accepted later: too
-// many messages at once from the tenant, or in one chat. Feishu sends them with the status
-// 400 as well.
+// feishuBusy are the error codes after which the same message may be accepted later: too many
+// messages at once from the tenant or in one chat. Feishu also sends them with the status 400.
 var feishuBusy = map[int]time.Duration{11232: 30 * time.Second, 230020: 30 * time.Second}
 
-// feishu delivers text to the webhook of a bot, signed with its key if set: the signature
-// is of an empty message, with the time and the key as the HMAC key.
+// feishu sends text to the webhook of a bot, signed if it has a key: the signature is of an empty
+// message, with the time and the key as the HMAC key.
 func (s *Sender) feishu(ctx context.Context, c *job.Channel, m *notification.Message) error {
 	to := c.To.Feishu
 	address, err := s.secret(ctx, c, &to.URL)

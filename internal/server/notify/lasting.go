@@ -12,7 +12,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// look updates lasting problems, and closes those that are over.
+// look updates lasting problems, and closes ended ones.
 func (n *Notifier) look(ctx context.Context) error {
 	done, now := newChanges(), n.Now()
 	if n.Look != nil {
@@ -50,7 +50,7 @@ func (n *Notifier) look(ctx context.Context) error {
 	return nil
 }
 
-// lasting adds lasting problems, and closes those that are over.
+// lasting adds lasting problems, and closes ended ones.
 func (n *Notifier) lasting(ctx context.Context, l *notification.Lasting, now time.Time, done *changes) error {
 	uids := map[job.ID]bool{}
 	is := map[string]bool{}
@@ -81,13 +81,13 @@ func (n *Notifier) lasting(ctx context.Context, l *notification.Lasting, now tim
 	return nil
 }
 
-// stillSo counts by kind how many of the last ends of a job say that its problem lasts.
+// stillSo counts, by kind, how many of a job's last ends show that its problem lasts.
 var stillSo = map[job.Notice]func(ended []store.Record) int{
 	job.NoticeFailed: failedInARow, job.NoticeFailing: failedInARow, job.NoticeSkipped: skippedInARow,
 }
 
-// recovered ends the failures of jobs that have succeeded since, are gone, are no longer active, or
-// run again.
+// recovered ends the failures of jobs that have since succeeded, were deleted, are inactive, or run
+// again.
 func (n *Notifier) recovered(ctx context.Context, now time.Time, done *changes) error {
 	failing := map[job.ID][]*group{}
 	for _, g := range n.groups {
@@ -97,7 +97,7 @@ func (n *Notifier) recovered(ctx context.Context, now time.Time, done *changes) 
 			}
 		}
 	}
-	// Map order is random, so that all get their turn when there are too many.
+	// Map order is random, so that all get their turn if there are too many.
 	uids := slices.Collect(maps.Keys(failing))
 	uids = uids[:min(len(uids), checkMax)]
 	jobs, err := n.jobs(ctx, uids)
@@ -108,7 +108,7 @@ func (n *Notifier) recovered(ctx context.Context, now time.Time, done *changes) 
 		var ended []store.Record
 		if jobs[uid] != nil {
 			if ended, err = n.ends(ctx, uid); err != nil {
-				continue // history is away or behind: wait for the next check
+				continue // history is away or late: wait for the next check
 			}
 		}
 		for _, g := range failing[uid] {

@@ -14,7 +14,7 @@ import (
 type lease struct {
 	Node    string `json:"node"`
 	version int64
-	seen    time.Time // when the version was first seen, by the clock of this process
+	seen    time.Time // when the version was first seen, by this process's clock
 	own     bool
 }
 

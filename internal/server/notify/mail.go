@@ -82,7 +82,7 @@ func (s *Sender) mail(ctx context.Context, c *job.Channel, m *notification.Messa
 	return deliver(client, to, text)
 }
 
-// deliver sends a mail to the server. A refused receiver does not affect the others; it is
+// deliver sends a mail to the server. A refused receiver does not affect others; the refusal is
 // reported if no receiver is accepted.
 func deliver(client *smtp.Client, to *job.MailService, text []byte) error {
 	if err := client.Mail(to.From); err != nil {
@@ -110,7 +110,7 @@ func deliver(client *smtp.Client, to *job.MailService, text []byte) error {
 	if err := w.Close(); err != nil {
 		return mailFailure(err, true)
 	}
-	_ = client.Quit() // it has the mail
+	_ = client.Quit() // the server already has the mail
 	return nil
 }
 
@@ -136,7 +136,7 @@ func mailText(to *job.MailService, m *notification.Message) ([]byte, error) {
 	header("Subject", mime.QEncoding.Encode("utf-8", "[belfry] "+oneLine(m.Title)))
 	header("Date", m.Time.In(m.Zone()).Format(time.RFC1123Z))
 	header("Message-ID", "<"+m.ID+"@"+domain+">")
-	header("References", "<"+m.Key+"@"+domain+">") // one thread for each group
+	header("References", "<"+m.Key+"@"+domain+">") // one thread per group
 	header("Auto-Submitted", "auto-generated")
 	header("MIME-Version", "1.0")
 	plain := m.Title + "\n\n" + m.Body(mailMax) + "\n"

@@ -1,11 +1,9 @@
-// Package notify delivers notifications: it takes ends from the feed of the store and
-// lasting problems from checks, keeps pending messages in the store, and sends them to the
-// services of the channels. Package notice decides what is sent, and when.
-//
-// One node delivers at a time, by a lease in the store. Nothing is lost when the lease goes
-// to another: each write of the state compares versions, an entry of the feed stays until
-// its event is in the state, and an event stays in the state until its message was
-// delivered.
+// Package notify delivers notifications: it takes ends from the feed of the store and lasting
+// problems from checks, keeps pending messages in the store, and sends them to the services of the
+// channels. Package notification decides what is sent, and when. One node delivers at a time, by a
+// lease in the store. Nothing is lost when the lease moves: each write of the state compares
+// versions, an entry of the feed stays until its event is in the state, and an event stays in the
+// state until its message is delivered.
 package notify
 
 import (
@@ -32,16 +30,16 @@ const (
 	passEvery = 2 * time.Second
 	// lookEvery is the interval of checks for lasting problems and their ends.
 	lookEvery = 15 * time.Second
-	// leaseMax is how long the lease holds without renewal: longer than the store takes to
-	// answer, and short enough that people do not notice.
+	// leaseMax is how long the lease lasts without renewal: longer than an answer of the store, and
+	// too short for people to notice.
 	leaseMax = 15 * time.Second
-	// batch is how many events are read from the feed at once.
+	// batch is how many events one read of the feed returns.
 	batch = 200
-	// groupsMax is the maximum of groups of a channel, and allGroupsMax of all channels.
-	// Events beyond it are counted as dropped.
+	// groupsMax is the maximum of groups of a channel, and allGroupsMax of all channels. Events
+	// beyond it count as dropped.
 	groupsMax    = 1000
 	allGroupsMax = 10_000
-	// notesPage is how many notes are read at once.
+	// notesPage is how many notes one read returns.
 	notesPage = 200
 	// checkMax is the number of jobs that one check examines for a recovery, each with a
 	// short read of history.
@@ -72,7 +70,7 @@ type Config struct {
 	Node string
 	// Send delivers a message. Its error is a *notification.Failure.
 	Send func(ctx context.Context, c *job.Channel, m *notification.Message) error
-	// Look returns the lasting problems, except failures of jobs. Nil: no problem lasts.
+	// Look returns the lasting problems, except failures of jobs. Nil: there are none.
 	Look func(ctx context.Context) (notification.Lasting, error)
 	// Output returns the last lines of the output of an attempt; for a flow, of the step that failed.
 	// Nil: messages have none.
@@ -88,19 +86,19 @@ type Config struct {
 type Notifier struct {
 	Config
 	trouble *failurelog.Log
-	wake    chan struct{} // has room for one signal of an end or an answer
+	wake    chan struct{} // of capacity one: an end or an answer
 
 	mu    sync.Mutex // guards what follows
 	stats Stats
 
 	// Only Run uses the fields below.
 	lease    lease
-	wanted   store.Consumer // as last put; its Name is "" if not yet
+	wanted   store.Consumer // as last put; Name is "" before that
 	channels map[job.ID]*job.Channel
-	groups   map[string]*group // by the name of the note
+	groups   map[string]*group // by the note's name
 	states   map[job.ID]*state
 	sending  map[job.ID]bool
-	done     chan outcome // of deliveries; has room for all channels
+	done     chan outcome // results of deliveries; has room for all channels
 	looked   time.Time
 	sends    sync.WaitGroup
 }
@@ -108,8 +106,8 @@ type Notifier struct {
 // Stats counts the notifications of this process.
 type Stats struct {
 	Delivers bool  // this node has the lease
-	Pending  int   // groups with something to say
-	Open     int   // groups with a problem that lasts
+	Pending  int   // groups with news to report
+	Open     int   // groups with a lasting problem
 	Sent     int64 // messages
 	Failed   int64 // tries
 	GivenUp  int64 // messages
@@ -184,7 +182,7 @@ func (n *Notifier) stop(ctx context.Context) {
 		n.Log.Debug("the latest deliveries are not kept, and their messages will be sent again", "error", err)
 	}
 	if n.lease.own {
-		_, _ = n.Store.PutNote(ctx, store.Note{Name: notification.LeaseNote, Version: n.lease.version}) // it would run out
+		_, _ = n.Store.PutNote(ctx, store.Note{Name: notification.LeaseNote, Version: n.lease.version}) // it would expire
 	}
 }
 
@@ -215,7 +213,7 @@ func (n *Notifier) pass(ctx context.Context) error {
 		return err
 	}
 	if len(list) == 0 && !n.lease.own {
-		return nil // most servers have none, and then this is all
+		return nil // most servers have none, and no further work
 	}
 	if held, err := n.hold(ctx); err != nil || !held {
 		return err
@@ -238,8 +236,8 @@ func (n *Notifier) pass(ctx context.Context) error {
 	return n.send(ctx)
 }
 
-// take applies the present channels: it reads unknown state, removes the state of deleted
-// channels, and requests from the feed what the rules need.
+// take applies the present channels: it reads unknown state, removes the state of deleted channels,
+// and adjusts the feed to the rules.
 func (n *Notifier) take(ctx context.Context, list []*job.Channel) error {
 	n.channels = make(map[job.ID]*job.Channel, len(list))
 	for _, c := range list {

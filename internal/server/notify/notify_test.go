@@ -28,14 +28,14 @@ type world struct {
 
 	mu       sync.Mutex
 	got      []sent
-	down     error // what the service answers
+	down     error // the error of the service
 	lasting  notification.Lasting
 	answerIn time.Duration
 	behind   bool // history lacks the latest ends
 	noOutput bool // output cannot be read
 }
 
-// sent is a message that the service has taken.
+// sent is a message that the service has accepted.
 type sent struct {
 	at      time.Duration // since the beginning
 	node    string
@@ -138,7 +138,7 @@ func (w *world) job(name, labels string) *store.Job {
 	return list[0]
 }
 
-// claim starts a run of a job, and returns its attempt and how that came out.
+// claim starts a run of a job, and returns its attempt and the verdict.
 func (w *world) claim(j *store.Job) (store.Attempt, store.Verdict) {
 	w.Helper()
 	w.must(w.store.Renew(w.Context(), w.session.ID, store.Load{}))
@@ -242,7 +242,7 @@ func (w *world) setAnswerIn(d time.Duration) {
 	w.answerIn = d
 }
 
-// messages returns the messages that were not asked for by said.
+// messages returns the messages since the last call of said.
 func (w *world) messages() []sent {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -255,7 +255,7 @@ func (w *world) after(d time.Duration) {
 	synctest.Wait()
 }
 
-// said returns the titles of the messages so far, with their times, and forgets them.
+// said returns the titles of new messages, with their times.
 func (w *world) said() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -274,7 +274,7 @@ func (w *world) want(what, got, want string) {
 	}
 }
 
-// left returns how many entries the feed has for notifications.
+// left returns how many entries the feed still has for notifications.
 func (w *world) left() int {
 	list, err := w.store.Consumers(w.Context())
 	w.must(err)
@@ -324,7 +324,7 @@ func TestAFailureTellsOutputAndSinceWhichVersionItFails(t *testing.T) {
 		w.noOutput = true
 		w.end(j, job.OutcomeFailed, "exit status 3")
 		told(" since 20s version 2, before 1", " since 20s version 2, before 1")
-		for range 40 { // none of the last ends is the success
+		for range 40 { // none of the last ends is a success
 			w.end(j, job.OutcomeFailed, "exit status 3")
 		}
 		told(" since 20s version 2, before 1", " since 20s version 2, before 1")
@@ -370,7 +370,7 @@ func TestNothingRecoversWhileHistoryIsBehind(t *testing.T) {
 		w.end(j, job.OutcomeFailed, "exit status 3")
 		w.after(time.Minute)
 		w.want("after a failure", w.said(), "32s default/backup failed")
-		w.end(j, job.OutcomeSucceeded, "") // as an old success looks whose failures are not read
+		w.end(j, job.OutcomeSucceeded, "") // like an old success whose later failures are not read
 		setBehind(true)
 		w.after(time.Hour)
 		w.want("while history is behind", w.said(), "")
@@ -616,7 +616,7 @@ func TestTwoNodesDeliverOnceAndOneTakesOver(t *testing.T) {
 	})
 }
 
-// frozen is a store in which one node can no longer write its notes.
+// frozen is a store in which a node can no longer write its notes.
 type frozen struct {
 	store.Store
 	mu  sync.Mutex
@@ -642,9 +642,9 @@ func TestCrashedDeliveryIsRepeatedUnderTheSameID(t *testing.T) {
 		w.after(20 * time.Second)
 		w.setAnswerIn(5 * time.Second)
 		w.end(w.job("a", ""), job.OutcomeFailed, "x")
-		w.after(14 * time.Second) // it is being sent
+		w.after(14 * time.Second) // during its delivery
 		f.mu.Lock()
-		f.off = true // and the delivery cannot be kept
+		f.off = true // the delivery cannot be recorded
 		f.mu.Unlock()
 		w.after(30 * time.Second)
 		stop()

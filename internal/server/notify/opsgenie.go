@@ -13,7 +13,7 @@ import (
 const (
 	opsgenieServer     = "https://api.opsgenie.com"
 	opsgenieMessageMax = 130   // letters
-	opsgenieTextMax    = 15000 // letters of the description
+	opsgenieTextMax    = 15000 // characters in the description
 )
 
 var opsgeniePriorities = map[notification.Severity]string{notification.Bad: "P2", notification.Warning: "P3", notification.Good: "P5"}

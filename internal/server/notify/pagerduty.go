@@ -48,5 +48,5 @@ func (s *Sender) pagerDuty(ctx context.Context, c *job.Channel, m *notification.
 	return s.post(ctx, request{url: strings.TrimRight(cmp.Or(to.Server, pagerDutyServer), "/") + "/v2/enqueue", body: body})
 }
 
-// isOver reports whether a message says that all of its group is over.
+// isOver reports whether a message ends all problems of its group.
 func isOver(m *notification.Message) bool { return !m.Open && m.Severity == notification.Good }

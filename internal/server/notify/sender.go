@@ -22,9 +22,9 @@ import (
 )
 
 const (
-	// sendMax is how long one try takes at most.
+	// sendMax bounds one try.
 	sendMax = 30 * time.Second
-	// dialMax is how long a connection takes at most.
+	// dialMax bounds connecting.
 	dialMax = 10 * time.Second
 	// answerMax is how much of an answer is read: services answer with some words.
 	answerMax = 64 << 10
@@ -36,7 +36,7 @@ const (
 type SenderConfig struct {
 	// Secrets reads the secrets that channels name.
 	Secrets *secret.Keeper
-	// Control refuses connections to addresses that are closed: see net.Dialer.
+	// Control refuses connections to closed addresses: see net.Dialer.
 	Control func(network, address string, c syscall.RawConn) error
 	// Version is the version of the program.
 	Version string
@@ -73,7 +73,7 @@ func NewSender(c SenderConfig) *Sender {
 			DialContext: s.dialer.DialContext, Proxy: c.Proxy, TLSHandshakeTimeout: dialMax, ForceAttemptHTTP2: true,
 			MaxIdleConns: 16, MaxIdleConnsPerHost: 2, IdleConnTimeout: 30 * time.Second,
 		},
-		// A redirect would take the secret in the address, and the message, elsewhere.
+		// A redirect would send the secret in the address, and the message, elsewhere.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return s
@@ -99,7 +99,7 @@ func (s *Sender) Send(ctx context.Context, c *job.Channel, m *notification.Messa
 	return &notification.Failure{Err: err, Unsure: true}
 }
 
-// refused is a failure that a retry does not cure.
+// refused is a failure for which a retry is no help.
 func refused(format string, args ...any) *notification.Failure {
 	return &notification.Failure{Err: fmt.Errorf(format, args...), Refused: true}
 }
@@ -113,7 +113,7 @@ func (s *Sender) secret(ctx context.Context, c *job.Channel, ref *job.Secret) (t
 	switch {
 	case ref.Name != "":
 		if text, err = s.config.Secrets.Value(ctx, namespace, ref.Name); err != nil && !errors.As(err, new(*secret.Missing)) {
-			return "", &notification.Failure{Err: err} // it may be read the next time
+			return "", &notification.Failure{Err: err} // it may be readable next time
 		}
 	case ref.Env != "":
 		text, err = s.config.Secrets.Variable(namespace, ref.Env)
@@ -135,7 +135,7 @@ func (s *Sender) secret(ctx context.Context, c *job.Channel, ref *job.Secret) (t
 type request struct {
 	url    string
 	header map[string]string
-	body   any // []byte is sent as it is
+	body   any // []byte is sent unchanged
 	// judge interprets an answer with a status of success. Default: delivered.
 	judge func(body []byte) error
 }
@@ -204,7 +204,7 @@ func statusError(status int, body []byte) error {
 	return errors.New(text)
 }
 
-// unreached says why a service could not be reached, without its address.
+// unreached explains why a service could not be reached, without its address.
 func unreached(err error) error {
 	var at *url.Error
 	for errors.As(err, &at) {
@@ -215,7 +215,7 @@ func unreached(err error) error {
 	return &notification.Failure{Err: fmt.Errorf("the service cannot be reached: %w", err), Unsure: unsure}
 }
 
-// retryAfter returns how long a service asks to wait.
+// retryAfter returns the requested pause of a service.
 func (s *Sender) retryAfter(r *http.Response) time.Duration {
 	text := r.Header.Get("Retry-After")
 	if seconds, err := strconv.ParseFloat(text, 64); err == nil && seconds > 0 && seconds < retryAfterMax {
@@ -227,7 +227,7 @@ func (s *Sender) retryAfter(r *http.Response) time.Duration {
 	return 0
 }
 
-// saidWait returns how long Discord and Telegram ask to wait in the body of an answer.
+// saidWait returns the pause that Discord or Telegram requests in the body of an answer.
 func saidWait(body []byte) time.Duration {
 	var said struct {
 		RetryAfter float64 `json:"retry_after"`

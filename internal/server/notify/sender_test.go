@@ -27,7 +27,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// service is a fake of a service: it keeps the latest request and answers as configured.
+// service is a fake service that keeps the latest request and answers as configured.
 type service struct {
 	*httptest.Server
 	request *http.Request
@@ -52,7 +52,7 @@ func newService(t *testing.T) *service {
 	return s
 }
 
-// at is the moment of all tests here.
+// at is the present moment in all these tests.
 var at = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 
 // newTestSender returns a sender whose secrets are these, in the namespace default.
@@ -69,7 +69,7 @@ func newTestSender(t *testing.T, secrets map[string]string) *Sender {
 	return s
 }
 
-// to reads a channel that goes to a service.
+// to decodes a channel with the address of a service.
 func to(t *testing.T, text string) *job.Channel {
 	t.Helper()
 	docs, err := job.Decode("c.yaml", []byte("kind: channel\nname: ops\nlink: https://belfry.example.org\nrules: [{events: [failed]}]\nto: "+text))
@@ -82,7 +82,7 @@ func to(t *testing.T, text string) *job.Channel {
 	return docs[0].Channel
 }
 
-// message is about a job that has failed, with letters that services take for more.
+// message returns a message about a failed job, with characters that are special to services.
 func message(c *job.Channel) *notification.Message {
 	e := notification.Event{
 		Kind: job.NoticeFailed, Namespace: "shop", Job: "backup", Run: job.ID{15: 1}, Attempt: 2, Node: "one", Time: at, Began: at.Add(-90 * time.Second), Lasting: true,
@@ -155,7 +155,7 @@ func quote(text string) string {
 	return string(b)
 }
 
-// The key, message and signature are those of the specification's libraries.
+// The key, message and signature come from the specification's libraries.
 func TestWebhookSignatureIsThatOfStandardWebhooks(t *testing.T) {
 	key, err := webhookKey("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
 	if err != nil {
@@ -287,7 +287,7 @@ func TestPagerDuty(t *testing.T) {
 				"run": "00000000000000000000000001", "count": 1, "first": "2026-11-23T12:00:00Z", "last": "2026-11-23T12:00:00Z",
 				"what": "shop/backup failed", "reason": "exit status 3: <@U1> *x* “é”", "reason_code": "text", "cause": "disk is full",
 			"node": "one", "attempt": 2, "took_seconds": 90, "command": "belfry logs 00000000000000000000000001", `+detailed+`, "link": %q}]}}}`, m.Key, runLink, runLink, runLink))
-	m.Lines[0].Namespace, m.Lines[0].Job, m.Lines[0].Node = "", "", "" // as of a history store that is away
+	m.Lines[0].Namespace, m.Lines[0].Job, m.Lines[0].Node = "", "", "" // as if the history store is away
 	if err := s.Send(t.Context(), c, m); err != nil || !strings.Contains(string(fake.body), `"source":"belfry"`) {
 		t.Errorf("%v, and %s", err, fake.body)
 	}
@@ -438,11 +438,11 @@ func TestSecretsBelongToTheirNamespace(t *testing.T) {
 	}
 }
 
-// A server for mail that takes one mail and keeps what it was sent.
+// mailServer accepts one mail and keeps it.
 type mailServer struct {
 	net.Listener
 	said   chan []string
-	refuse string // a receiver that it refuses
+	refuse string // a receiver to refuse
 	mech   string
 }
 
@@ -600,7 +600,7 @@ func TestEveryServiceHasASender(t *testing.T) {
 }
 
 func TestASendEndsWithItsContext(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0") // it accepts and says nothing
+	l, err := net.Listen("tcp", "127.0.0.1:0") // it accepts and stays silent
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -636,8 +636,8 @@ func TestARecoveryTellsHowLongTheProblemLasted(t *testing.T) {
 	}
 }
 
-// posted checks a list of alerts as the OpenAPI document of Alertmanager's API v2 describes it (postableAlerts), and as its
-// handler does, and returns the alerts.
+// posted checks a list of alerts against the OpenAPI document of Alertmanager's API v2
+// (postableAlerts), and like its handler, and returns the alerts.
 func (s *service) posted(t *testing.T) []postableAlert {
 	t.Helper()
 	if s.request == nil || s.request.Method != http.MethodPost || s.request.URL.Path != "/am/api/v2/alerts" || !strings.HasPrefix(s.request.Header.Get("Content-Type"), "application/json") {
@@ -717,7 +717,7 @@ func TestAlertmanager(t *testing.T) {
 	isRefused(t, s.Send(t.Context(), c, message(c)), "start time must be before end time")
 }
 
-// What a person needs is in the message of each service, whatever its form.
+// The message of each service has what a person needs, whatever its form.
 func TestEachServiceTellsWhatAPersonNeeds(t *testing.T) {
 	for _, name := range job.ServiceNames() {
 		if name == "mail" {

@@ -22,7 +22,7 @@ const (
 // slackEscape escapes what Slack would read as a mention or link.
 var slackEscape = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
 
-// marks show how urgent a message is where there is no colour.
+// marks show the urgency of a message without colours.
 var marks = map[notification.Severity]string{notification.Bad: "🔴", notification.Warning: "🟡", notification.Good: "🟢"}
 
 // slack delivers by an incoming webhook or by chat.postMessage.
@@ -51,7 +51,7 @@ func (s *Sender) slack(ctx context.Context, c *job.Channel, m *notification.Mess
 	return s.post(ctx, request{url: cmp.Or(to.Server, slackServer) + "/api/chat.postMessage", body: body, header: map[string]string{"Authorization": "Bearer " + token}, judge: slackAnswer})
 }
 
-// slackBusy are the errors after which the same message may be taken later.
+// slackBusy are the errors after which the same message may be accepted later.
 var slackBusy = map[string]bool{"ratelimited": true, "rate_limited": true, "internal_error": true, "fatal_error": true, "service_unavailable": true, "request_timeout": true}
 
 func slackAnswer(body []byte) error {

@@ -83,7 +83,7 @@ func decode(note store.Note, into any) error {
 	return nil
 }
 
-// put writes something to its note; nil removes the note.
+// put writes a value to its note; nil removes the note.
 func put(ctx context.Context, s store.Notes, r *ref, what any) error {
 	note := store.Note{Name: r.note, Version: r.version}
 	switch {
@@ -149,7 +149,7 @@ func (n *Notifier) save(ctx context.Context, c *changes) error {
 	return nil
 }
 
-// note takes an event into the groups of the channels that want it.
+// note adds an event to the groups of the channels that want it.
 func (n *Notifier) note(e notification.Event, now time.Time, done *changes) {
 	for _, c := range n.channels {
 		if !notification.Wants(c, &e, now) {

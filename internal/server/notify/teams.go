@@ -33,7 +33,7 @@ func (s *Sender) teams(ctx context.Context, c *job.Channel, m *notification.Mess
 	for i := range m.Lines {
 		text := m.Lines[i].Text(m.Zone())
 		if details := m.Lines[i].Details(m.Zone()); details != "" {
-			text += "\n\n" + details // Markdown begins a line so
+			text += "\n\n" + details // starts a Markdown paragraph
 		}
 		output := strings.Join(m.Lines[i].Output, "\n\n")
 		if size += len(text) + len(output); size > teamsMax {

@@ -11,7 +11,7 @@ import (
 
 const (
 	telegramServer = "https://api.telegram.org"
-	telegramMax    = 4096 // letters of a message
+	telegramMax    = 4096 // characters of a message
 )
 
 // telegram delivers plain text by sendMessage.

@@ -14,7 +14,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Unmet is a missed expectation of a run, stored until it is taken.
+// Unmet is a missed expectation of a run, stored until it is delivered.
 type Unmet struct {
 	Namespace string     `json:"namespace"`
 	Job       string     `json:"job"`
@@ -26,8 +26,8 @@ type Unmet struct {
 	Text      job.Reason `json:"text"`
 }
 
-// Overdue stores missed expectations of runs for the delivering node. Without channels it
-// does nothing.
+// Overdue stores missed expectations of runs for the delivering node. Without channels it stores
+// none.
 func Overdue(ctx context.Context, s Store, now time.Time, alerts []store.Alert) error {
 	if channels, err := s.Documents(ctx, job.KindChannel); err != nil || len(channels) == 0 {
 		return err
@@ -42,7 +42,7 @@ func Overdue(ctx context.Context, s Store, now time.Time, alerts []store.Alert) 
 			}
 			name := notification.UnmetNotes + r.ID.String() + "-" + fmt.Sprintf("%08x", hashOf(text.String()))
 			_, err = s.PutNote(ctx, store.Note{Name: name, Text: note})
-			if err != nil && !errors.Is(err, store.ErrConflict) { // it is kept already
+			if err != nil && !errors.Is(err, store.ErrConflict) { // it is stored already
 				return err
 			}
 		}
@@ -50,7 +50,7 @@ func Overdue(ctx context.Context, s Store, now time.Time, alerts []store.Alert) 
 	return nil
 }
 
-// overtime takes missed expectations. Their notes are removed after the events are stored.
+// overtime adds missed expectations. It removes their notes after the events are stored.
 func (n *Notifier) overtime(ctx context.Context, now time.Time, done *changes) (notes []store.Note, err error) {
 	if notes, err = n.Store.Notes(ctx, notification.UnmetNotes, "", notesPage); err != nil || len(notes) == 0 {
 		return nil, err

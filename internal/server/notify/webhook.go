@@ -13,7 +13,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// webhook delivers as Standard Webhooks say: https://www.standardwebhooks.com.
+// webhook delivers according to Standard Webhooks: https://www.standardwebhooks.com.
 func (s *Sender) webhook(ctx context.Context, c *job.Channel, m *notification.Message) error {
 	w := c.To.Webhook
 	address := w.URL
@@ -47,7 +47,7 @@ func (s *Sender) webhook(ctx context.Context, c *job.Channel, m *notification.Me
 
 // webhookKey reads a key in the notation of Standard Webhooks.
 func webhookKey(secret string) ([]byte, error) {
-	const least, most = 24, 64 // bytes, as the specification says
+	const least, most = 24, 64 // bytes, from the specification
 	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
 	if err != nil || len(key) < least || len(key) > most {
 		return nil, refused("the key of the webhook is not whsec_ and base64 of %d to %d bytes", least, most)

@@ -11,8 +11,8 @@ import (
 // weComMax is how many bytes a text has at most.
 const weComMax = 2048
 
-// weComBusy are the numbers of errors after which the same message may be taken later: more
-// than 20 messages in a minute, and a system that is busy.
+// weComBusy are the error numbers after which the same message may be accepted later: more than 20
+// messages in a minute, and a busy system.
 var weComBusy = map[int]time.Duration{45009: time.Minute, -1: 30 * time.Second}
 
 // weCom delivers text to the webhook of a group robot.

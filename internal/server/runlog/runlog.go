@@ -1,5 +1,5 @@
-// Package runlog logs the runs that did not do their work, and the jobs that were paused for
-// that, so that a failure is seen without looking for it. It decides nothing.
+// Package runlog logs unsuccessful runs, and jobs paused because of them, so that failures are
+// visible in the log.
 package runlog
 
 import (
@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	// jobEvery is the shortest time between two lines about runs of one job: a job that
-	// fails each second is one line a minute.
+	// jobEvery is the shortest time between two lines about runs of one job: a job that fails each
+	// second gets one line a minute.
 	jobEvery = time.Minute
-	// jobsMax is how many jobs have lines of their own within that time. An outage that
-	// fails all jobs would else fill the disk with what it says.
+	// jobsMax bounds the jobs with separate lines within that time. Otherwise an outage that fails
+	// all jobs would fill the disk.
 	jobsMax = 1000
 	// queueMax is how many ends wait to be logged. An unread log blocks its
 	// writer, and must not block the store.
@@ -41,12 +41,12 @@ type Log struct {
 	log *slog.Logger
 	now func() time.Time
 
-	wake   chan struct{} // has room for one message: that something waits
-	mu     sync.Mutex    // guards the next two; never held while a line is written
+	wake   chan struct{} // of capacity one: lines are waiting
+	mu     sync.Mutex    // guards the next two; never held during a write
 	queue  []note
-	unseen int // ends that the queue had no room for
+	unseen int // ends that did not fit into the queue
 
-	// Only Run uses what follows.
+	// Only Run uses the following fields.
 	jobs   map[job.ID]*jobLimit
 	others failurelog.Limit // for jobs beyond jobsMax
 }
@@ -57,7 +57,7 @@ type note struct {
 	pause  *store.AuditRecord
 }
 
-// jobLimit is a job with lines of its own.
+// jobLimit is the limit of a job with separate lines.
 type jobLimit struct {
 	name string
 	failurelog.Limit
@@ -71,7 +71,7 @@ func New(log *slog.Logger, now func() time.Time) *Log {
 	return &Log{log: log, now: now, wake: make(chan struct{}, 1), jobs: map[job.ID]*jobLimit{}, others: failurelog.Limit{Every: jobEvery}}
 }
 
-// Ended takes note of what a commit has ended. It never waits.
+// Ended queues the ends of a commit without waiting.
 func (l *Log) Ended(e store.Ends) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -99,7 +99,7 @@ func (l *Log) add(n note) {
 	l.queue = append(l.queue, n)
 }
 
-// Run logs until ctx ends, and then what is left.
+// Run logs until ctx ends, and then the rest.
 func (l *Log) Run(ctx context.Context) {
 	ticker := time.NewTicker(flushEvery)
 	defer ticker.Stop()
@@ -163,8 +163,8 @@ func (l *Log) writeRecord(r *store.Record) {
 	l.log.Warn(words[r.Attempt.Outcome], about...)
 }
 
-// flush reports suppressed lines that no other line followed, and removes jobs whose span
-// is over. A line right after the span reports them itself.
+// flush reports suppressed lines that no other line followed, and removes jobs whose span is over.
+// A line right after the span reports them.
 func (l *Log) flush() {
 	now := l.now().Add(-flushEvery)
 	for uid, j := range l.jobs {

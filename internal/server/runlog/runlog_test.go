@@ -15,7 +15,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// logging runs a log in a bubble of fake time until test returns, and gives what was said.
+// logging runs a log in a bubble of fake time until test returns, and passes the lines.
 func logging(t *testing.T, test func(l *runlog.Log, said *logtest.Log)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -72,8 +72,8 @@ func TestFailedRunsAreLogged(t *testing.T) {
 	})
 }
 
-// A job that fails each second is a line a minute, with the number of those left out; so is
-// an outage in which thousands of jobs fail.
+// A job that fails each second gets a line a minute, with the number of omitted ones; so does an
+// outage in which thousands of jobs fail.
 func TestFrequentFailuresDoNotFillTheLog(t *testing.T) {
 	logging(t, func(l *runlog.Log, said *logtest.Log) {
 		for range 150 {
@@ -106,7 +106,7 @@ func TestFrequentFailuresDoNotFillTheLog(t *testing.T) {
 func TestUnreadLogBlocksNothing(t *testing.T) {
 	var said logtest.Log
 	l := runlog.New(slog.New(slog.NewTextHandler(&said, nil)), nil)
-	for range 10_500 { // nothing runs that would write
+	for range 10_500 { // Run is not running to write
 		l.Ended(ended(1, job.OutcomeFailed, "exit status 1"))
 	}
 	ctx, cancel := context.WithCancel(t.Context())

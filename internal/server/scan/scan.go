@@ -18,21 +18,21 @@ import (
 const (
 	// portion is how many jobs are compared at once: some milliseconds of work.
 	portion = 20
-	// share is the part of one processor that comparing takes at most: the rest of the time it waits.
+	// share bounds the processor time of comparing, as a part of one processor.
 	share = 0.01
 	// portionEvery and roundEvery are the least time between two portions, and between two rounds over
-	// all jobs. waitMax bounds the wait after a portion that a slow store made long.
+	// all jobs. waitMax bounds the wait after a portion on a slow store.
 	portionEvery = time.Second
 	roundEvery   = time.Minute
 	waitMax      = 10 * time.Minute
-	// portionTimeout is how long a portion may take.
+	// portionTimeout bounds a portion.
 	portionTimeout = time.Minute
 	// pagesMax bounds the pages of records that are read of a job: its later occurrences are compared.
 	pagesMax = 3
-	// knownMax bounds the jobs whose epoch is remembered: of others only occurrences after the first
-	// with a run or a record are compared.
+	// knownMax bounds the jobs whose epoch is remembered: for other jobs, only occurrences after the
+	// first with a run or record are compared.
 	knownMax = 100_000
-	// triesMax bounds how often findings are written when others write too.
+	// triesMax bounds how often findings are written while other nodes write, too.
 	triesMax = 5
 	// actor is who records findings in the audit.
 	actor = engine.System
@@ -50,14 +50,14 @@ type Store interface {
 	PutAudited(ctx context.Context, n store.AuditedNote) error
 }
 
-// Scanner compares the jobs of its share: each node that takes turns has some of the partitions.
+// Scanner compares the jobs of its partitions, which nodes share by turns.
 type Scanner struct {
 	Store Store
 	// Turn reports whether a number is the turn of this node among the live ones.
 	Turn func(number int64) bool
 	Log  *slog.Logger
 
-	after int64 // the change of a job that the next portion follows
+	after int64 // the change of a job before the next portion
 	known map[job.ID]epoch
 }
 
@@ -158,7 +158,7 @@ func (s *Scanner) compare(ctx context.Context, jobs []store.PlannedJob, now time
 	return found, nil
 }
 
-// since returns since when a job is known to be planned by its epoch.
+// since returns since when a job has certainly been planned by its epoch.
 func (s *Scanner) since(j *store.PlannedJob) time.Time {
 	known, ok := s.known[j.UID]
 	switch {
@@ -176,7 +176,7 @@ func (s *Scanner) since(j *store.PlannedJob) time.Time {
 	return j.Cursor
 }
 
-// read reads the runs of a job, then its records: what ends meanwhile is in one of them.
+// read reads the runs of a job, then its records: a run that ends in between is in one of them.
 func (s *Scanner) read(ctx context.Context, b *account.Book, now time.Time) error {
 	after := store.RunRef{}
 	for {
@@ -207,8 +207,8 @@ func (s *Scanner) read(ctx context.Context, b *account.Book, now time.Time) erro
 	return nil
 }
 
-// confirm compares a job again with all that is known of it, and returns what is still found: while it was
-// read it may have been changed, and records that its job does not keep are not missing.
+// confirm compares a job again with all its data, and returns the remaining findings: the job may have
+// changed during the read, and expired records are not missing.
 func (s *Scanner) confirm(ctx context.Context, b *account.Book, now time.Time) ([]account.Finding, error) {
 	list, err := s.Store.JobsByUID(ctx, []job.ID{b.Job.UID})
 	if err != nil || list[0] == nil || list[0].Deleted || list[0].Definition.Epoch != b.Job.Epoch {
@@ -229,7 +229,7 @@ func (s *Scanner) confirm(ctx context.Context, b *account.Book, now time.Time) (
 	return again.Compare(now), nil
 }
 
-// record adds findings to those that are kept, with a line in the log and a record in the audit each.
+// record stores new findings, with a line in the log and a record in the audit each.
 func (s *Scanner) record(ctx context.Context, found []account.Finding, now time.Time) error {
 	for i := range found {
 		for try := range triesMax {

@@ -18,7 +18,8 @@ import (
 	"github.com/belfry-cron/belfry/store/sqlite"
 )
 
-// bench is a store with a job that is due each ten seconds, and a node that plans and runs it as told.
+// bench is a store with a job that is due each ten seconds, and a node that plans and runs it under
+// the test's control.
 type bench struct {
 	t       *testing.T
 	store   store.Store
@@ -60,7 +61,7 @@ func (b *bench) put(text string) *store.Job {
 	return j
 }
 
-// pass lets a job be planned and run for some of its occurrences, but for what the fault says of each.
+// pass plans and runs some occurrences of a job, with the given fault for each.
 func (b *bench) pass(uid job.ID, occurrences int, fault func(n int, at time.Time, r *store.NewRun) (planned bool, started time.Time)) {
 	b.t.Helper()
 	ctx := b.t.Context()
@@ -102,10 +103,10 @@ func (b *bench) run(uid, run job.ID, started time.Time) {
 	b.must(err)
 }
 
-// found returns what two rounds find, as kind and scheduled time, and checks the records of it.
+// found returns the findings of two rounds, as kind and scheduled time, and checks their records.
 func (b *bench) found() (list []string) {
 	b.t.Helper()
-	for range 2 { // the second finds nothing new
+	for range 2 { // the second finds no new ones
 		for {
 			over, err := b.scan.Portion(b.t.Context())
 			if b.must(err); over {
@@ -169,8 +170,8 @@ func TestOccurrencesThatAreNotAsTheyMustBeAreFound(t *testing.T) {
 	}
 }
 
-// TestTheScannerTellsABrokenStore plans as two planners that know nothing of each other do. It finds nothing,
-// unless a store does what it must not (test/mutations).
+// TestTheScannerTellsABrokenStore plans like two planners without knowledge of each other. It finds
+// nothing, unless the store is broken (test/mutations).
 func TestTheScannerTellsABrokenStore(t *testing.T) {
 	b := newBench(t)
 	j := b.put("name: a\nschedule: {cron: '*/10 * * * * *'}\npolicy: {overlap: allow}")
@@ -199,7 +200,8 @@ func TestTheScannerTellsABrokenStore(t *testing.T) {
 	}
 }
 
-// TestAnOccurrenceThatIsGoneFromTheStoreIsFound loses the only record of an occurrence, and all of a job.
+// TestAnOccurrenceThatIsGoneFromTheStoreIsFound loses the only record of an occurrence, and then all
+// records of a job.
 func TestAnOccurrenceThatIsGoneFromTheStoreIsFound(t *testing.T) {
 	b := newBench(t)
 	j := b.put("name: a\nschedule: {cron: '*/10 * * * * *'}\npolicy: {overlap: allow}")
@@ -228,7 +230,7 @@ func TestComparingTakesAHundredthOfAProcessor(t *testing.T) {
 		}
 		busy := time.Duration(0)
 		b.scan.Turn = func(n int64) bool {
-			if n == 0 { // a portion takes so long
+			if n == 0 { // a portion takes that long
 				time.Sleep(50 * time.Millisecond)
 				busy += 50 * time.Millisecond
 			}

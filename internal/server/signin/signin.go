@@ -1,10 +1,9 @@
-// Package signin signs people in at an OpenID provider: it redirects a browser there,
-// checks the browser's return, and determines the person's rights. Package auth keeps the
-// sessions.
+// Package signin signs people in at an OpenID provider: it redirects a browser there, checks the
+// browser's return, and determines the person's rights. Package auth keeps the sessions.
 //
-// It uses the authorization code flow with PKCE, state and nonce. The state of a sign-in is
-// in a cookie of the browser, so that it may return to any node. The cookie is sealed with a key
-// made of the client secret, which all nodes have.
+// It uses the authorization code flow with PKCE, state and nonce. The state of a sign-in is in a
+// cookie, so that the browser may return to any node. It is sealed with a key derived from the
+// client secret, which all nodes have.
 package signin
 
 import (
@@ -43,37 +42,37 @@ import (
 )
 
 const (
-	// Within is how long a sign-in may take: a person may have to find a second factor.
+	// Within is how long a sign-in may take: a person may need to find a second factor.
 	Within = 10 * time.Minute
 	// requestTime bounds a request to the provider: a person waits for it.
 	requestTime = 10 * time.Second
 	// answerMax bounds an answer of the provider: a token with hundreds of groups has some ten
 	// kilobytes.
 	answerMax = 1 << 20
-	// finishingMax is how many sign-ins are finished at a time, and finishingFrom how many of one
-	// address: anyone can ask for one, and each makes this node ask the provider.
+	// finishingMax bounds the concurrently finishing sign-ins, and finishingFrom those of one
+	// address: anyone can start one, and each makes this node call the provider.
 	finishingMax  = 16
 	finishingFrom = 4
-	// finishingWait is how long a sign-in waits for its turn: a person sees an empty page.
+	// finishingWait is how long a sign-in waits for its turn: the person sees an empty page.
 	finishingWait = 5 * time.Second
-	// usedMax bounds the cached cookies that were used. Each stands for a page that was asked for.
+	// usedMax bounds the cached used cookies, each of which stands for a requested page.
 	usedMax = 10_000
-	// aheadMax is how far the clock of the provider may be ahead.
+	// aheadMax is how far the provider's clock may be ahead.
 	aheadMax = 5 * time.Minute
 	// restMin and restMax bound the backoff after a provider that could not be reached.
 	restMin = time.Second
 	restMax = time.Minute
-	// freshFor is how long what the provider says of itself is believed.
+	// freshFor is how long the provider's metadata is cached.
 	freshFor = time.Hour
-	// nextMax bounds where a browser goes afterwards: it is in a cookie, and cookies have 4 KiB.
+	// nextMax bounds the page after the sign-in: it is in a cookie, and cookies have 4 KiB.
 	nextMax = 2048
 	// nameMax bounds the name of a person in the audit.
 	nameMax = 128
-	// groupsMax bounds the groups of a person that are looked at.
+	// groupsMax bounds the evaluated groups of a person.
 	groupsMax = 1000
 )
 
-// Config says which provider people sign in at.
+// Config configures the provider.
 type Config struct {
 	// Name is what the provider is called in the audit.
 	Name string
@@ -88,8 +87,8 @@ type Config struct {
 	Scopes []string
 	// GroupsClaim is the claim with the groups of a person. Dots lead into objects.
 	GroupsClaim string
-	// NameClaim is the claim with the name of a person in the audit. "" is the address, if it is
-	// verified, else the user name. What is not a verified address is followed by the subject.
+	// NameClaim is the claim with the name of a person in the audit. "" is the verified address, or
+	// the user name. Any name but a verified address is followed by the subject.
 	NameClaim string
 	// Lasts is how long a session lasts.
 	Lasts time.Duration
@@ -106,7 +105,7 @@ type Grant struct {
 	Role      store.Role
 }
 
-// Mapping says who has which roles.
+// Mapping is the roles of people.
 type Mapping struct {
 	Groups   map[string][]Grant
 	People   map[string][]Grant // by verified mail address, in lower case
@@ -146,13 +145,13 @@ func (m *Mapping) allows(email string) bool {
 
 // Why a sign-in fails.
 var (
-	// ErrState is about a browser that comes back without having been sent, or too late.
+	// ErrState is for a browser that returns without a redirect there, or too late.
 	ErrState = errors.New("the sign-in did not begin in this browser, or too long ago")
-	// ErrBusy is about too many at a time.
+	// ErrBusy is for too many concurrent sign-ins.
 	ErrBusy = errors.New("too many people sign in at the same time")
 )
 
-// AwayError is why the provider could not be asked.
+// AwayError is why the provider could not be reached.
 type AwayError struct{ Err error }
 
 func (e *AwayError) Error() string { return "the provider cannot be reached: " + e.Err.Error() }
@@ -160,7 +159,7 @@ func (e *AwayError) Error() string { return "the provider cannot be reached: " +
 // Unwrap returns the error of the request.
 func (e *AwayError) Unwrap() error { return e.Err }
 
-// DeniedError is what the provider says in place of a code.
+// DeniedError is the provider's refusal.
 type DeniedError struct{ Code, Text string }
 
 func (e *DeniedError) Error() string {
@@ -180,8 +179,8 @@ func (e *InvalidError) Unwrap() error { return e.Err }
 // NoRoleError is about a person who may do nothing here.
 type NoRoleError struct {
 	Person *store.Person
-	Groups []string // all of the person
-	// Domain is set if the address is not of an allowed domain, or not verified.
+	Groups []string // all groups of the person
+	// Domain is set if the address has no allowed domain, or is not verified.
 	Domain bool
 }
 
@@ -192,21 +191,21 @@ func (e *NoRoleError) Error() string {
 	return fmt.Sprintf("%s has no role here: none of their groups has one (%s)", e.Person.Name, strings.Join(e.Groups, ", "))
 }
 
-// Provider is where people sign in. Its methods may be called from many goroutines. It reaches
-// the provider when it is needed, and not before.
+// Provider is where people sign in. Its methods may be called from many goroutines. It contacts the
+// provider only when necessary.
 type Provider struct {
 	config    Config
 	http      *http.Client
 	mapping   atomic.Pointer[Mapping]
 	finishing turns
-	asking    chan struct{} // has room for the one who asks the provider about itself
+	asking    chan struct{} // of capacity one: locked by the reader of the metadata
 	trouble   *failurelog.Log
 
 	mu    sync.Mutex
 	used  map[string]time.Time // states of finished sign-ins, and when they began
 	found *oidc.Provider
-	at    time.Time // when it was found
-	err   error     // why it was not
+	at    time.Time // when it was read
+	err   error     // why it was not read
 	rest  time.Duration
 	until time.Time // not asked before
 }
@@ -255,7 +254,7 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
-// Set changes who has which roles. It counts for sessions that exist from their next request.
+// Set changes the roles of people. Existing sessions have them from their next request.
 func (p *Provider) Set(m Mapping) { p.mapping.Store(&m) }
 
 // Roles implements auth.People.
@@ -278,8 +277,7 @@ func (p *Provider) Check(ctx context.Context) error {
 	return err
 }
 
-// provider returns the provider's metadata. After a failure it waits a while before it
-// retries.
+// provider returns the provider's metadata. After a failure it pauses before it retries.
 func (p *Provider) provider(ctx context.Context) (*oidc.Provider, error) {
 	if found, err, ok := p.known(); ok {
 		return found, err
@@ -291,7 +289,7 @@ func (p *Provider) provider(ctx context.Context) (*oidc.Provider, error) {
 	}
 	defer func() { <-p.asking }()
 	if found, err, ok := p.known(); ok {
-		return found, err // another caller has asked meanwhile
+		return found, err // another caller has read it since
 	}
 	found, err := oidc.NewProvider(oidc.ClientContext(context.WithoutCancel(ctx), p.http), p.config.Issuer)
 	p.trouble.Saw(err)
@@ -302,7 +300,7 @@ func (p *Provider) provider(ctx context.Context) (*oidc.Provider, error) {
 		p.err, p.until = &AwayError{err}, now.Add(cmp.Or(p.rest, restMin))
 		p.rest = min(2*cmp.Or(p.rest, restMin), restMax)
 		if p.found != nil {
-			return p.found, nil // it may be good still
+			return p.found, nil // the old one may still be valid
 		}
 		return nil, p.err
 	}
@@ -353,8 +351,8 @@ type attempt struct {
 	Begun    int64  `json:"t"`
 }
 
-// Begin returns the address at the provider that a browser goes to, and the cookie that it must
-// come back with. next is where it goes afterwards.
+// Begin returns the provider's address for a browser, and the cookie with which it must return.
+// next is the page after that.
 func (p *Provider) Begin(ctx context.Context, next string) (address, cookie string, err error) {
 	found, err := p.provider(ctx)
 	if err != nil {
@@ -378,8 +376,8 @@ func (p *Provider) Begin(ctx context.Context, next string) (address, cookie stri
 
 func encode(data []byte) string { return base64.RawURLEncoding.EncodeToString(data) }
 
-// seal returns what proves that a node with the client secret has made a cookie. A public client has
-// no secret, and its cookies prove nothing.
+// seal returns a proof that a node with the client secret has made a cookie. A public client has no
+// secret, and its cookies prove nothing.
 func (p *Provider) seal(secret string, text []byte) []byte {
 	key := hmac.New(sha256.New, []byte(secret))
 	fmt.Fprintf(key, "cookie of a sign-in\n%s\n%s", p.config.Issuer, p.config.ClientID)
@@ -409,8 +407,8 @@ func (p *Provider) attemptOf(ctx context.Context, cookie string) (a attempt, err
 	return a, nil
 }
 
-// use reports whether a sign-in was not finished before on this node. The provider takes the code
-// once as well.
+// use reports whether a sign-in is finished for the first time on this node. The provider also
+// accepts the code only once.
 func (p *Provider) use(a *attempt) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -432,10 +430,10 @@ type turns struct {
 	mu    sync.Mutex
 	n     int
 	from  map[netip.Prefix]int
-	freed chan struct{} // is closed when one ends
+	freed chan struct{} // closed when a turn ends
 }
 
-// take waits for a turn, and reports whether there was one. The caller calls done.
+// take waits for a turn, and reports whether it got one. The caller calls done.
 func (t *turns) take(ctx context.Context, from netip.Prefix) (done func(), ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, finishingWait)
 	defer cancel()
@@ -468,8 +466,8 @@ func (t *turns) end(from netip.Prefix) {
 	t.freed = make(chan struct{})
 }
 
-// Finish returns who has come back from the provider with a cookie and a query, from the addresses
-// that count as one, and where the browser goes now, which the caller checks.
+// Finish returns the person who has returned from the provider with a cookie and a query, and the
+// next page, which the caller checks. from are the addresses that count as one.
 func (p *Provider) Finish(ctx context.Context, cookie string, query url.Values, from netip.Prefix) (person *store.Person, next string, err error) {
 	a, err := p.attemptOf(ctx, cookie)
 	if err != nil {
@@ -502,7 +500,7 @@ func (p *Provider) Finish(ctx context.Context, cookie string, query url.Values, 
 	return person, a.Next, err
 }
 
-// exchange gives the code to the provider and reads who the person is.
+// exchange exchanges the code at the provider and reads who the person is.
 func (p *Provider) exchange(ctx context.Context, a *attempt, code string) (*store.Person, error) {
 	found, err := p.provider(ctx)
 	if err != nil {
@@ -549,7 +547,7 @@ func (p *Provider) exchange(ctx context.Context, a *attempt, code string) (*stor
 	if azp, ok := claims["azp"]; ok && azp != p.config.ClientID || !ok && len(id.Audience) > 1 {
 		return nil, &InvalidError{fmt.Errorf("the ID token is for the client %v", azp)}
 	}
-	// Providers may keep what is long out of the token.
+	// Providers may keep long claims out of the token.
 	if _, has := claimOf(claims, p.config.GroupsClaim); (!has || claims["email"] == nil) && found.UserInfoEndpoint() != "" {
 		if err := p.moreOf(ctx, found, token, id.Subject, claims); err != nil {
 			return nil, err
@@ -571,7 +569,7 @@ func (p *Provider) moreOf(ctx context.Context, found *oidc.Provider, token *oaut
 	if err := info.Claims(&more); err != nil {
 		return &InvalidError{err}
 	}
-	// An address and whether it is verified are of one source.
+	// An address and its verification must have one source.
 	email, has := claims["email"]
 	_, decided := claims["email_verified"]
 	switch {
@@ -620,9 +618,9 @@ func (p *Provider) personOf(subject string, claims map[string]any) (*store.Perso
 	return person, nil
 }
 
-// nameOf returns the name of a person in the audit: the verified address, else what the provider says
-// with the subject, since people can choose the name of another person at many providers. No two
-// subjects have one name, except with one verified address.
+// nameOf returns the name of a person in the audit: the verified address, or the provider's name with
+// the subject, since people can choose other people's names at many providers. Only subjects with one
+// verified address share a name.
 func nameOf(said, verified, subject string) string {
 	if said != "" && said == verified && said == shownName(said, nameMax) && strings.Contains(said, "@") && !strings.Contains(said, "#") {
 		return said
@@ -636,7 +634,7 @@ func nameOf(said, verified, subject string) string {
 	case said != "" && said != subject && !strings.ContainsAny(said, "@#"):
 		return said + "#" + subject
 	case strings.ContainsAny(subject, "@#"):
-		return "#" + subject // it must not be read as an address, or as a name
+		return "#" + subject // it must not look like an address or a name
 	}
 	return subject
 }

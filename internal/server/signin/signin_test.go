@@ -24,7 +24,7 @@ var here = netip.MustParsePrefix("192.0.2.1/32")
 
 const callback = "http://127.0.0.1:1/ui/sign-in/callback"
 
-// world is a provider and a server that people sign in to.
+// world is a provider and a server for sign-ins.
 type world struct {
 	*testing.T
 	now      time.Time
@@ -59,7 +59,7 @@ func newWorld(t *testing.T, change func(*signin.Config, *signin.Mapping)) *world
 	return w
 }
 
-// browse goes to the provider and returns what the browser comes back with.
+// browse goes to the provider and returns the query of the browser's return.
 func (w *world) browse(address string) url.Values {
 	w.Helper()
 	browser := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
@@ -75,7 +75,7 @@ func (w *world) browse(address string) url.Values {
 	return back.Query()
 }
 
-// signIn goes all the way.
+// signIn does a whole sign-in.
 func (w *world) signIn() (*store.Person, error) {
 	w.Helper()
 	address, cookie, err := w.server.Begin(w.Context(), "/jobs")
@@ -263,7 +263,7 @@ func TestTheProviderMayBeAwayAndChangeItsKeys(t *testing.T) {
 	if _, err := w.signIn(); err != nil {
 		t.Errorf("with a new key: %v", err)
 	}
-	// The cached metadata of the provider is used while it does not answer.
+	// The provider's cached metadata is used while it does not answer.
 	w.now = w.now.Add(2 * time.Hour)
 	w.provider.SetDown(true)
 	if _, _, err := w.server.Begin(t.Context(), "/"); err != nil {
@@ -291,7 +291,7 @@ func TestCookiesOfASignInAreSealedWithTheClientSecret(t *testing.T) {
 	if w.provider.Asked() != asked {
 		t.Error("the provider was asked for a forged cookie")
 	}
-	// Another node with the same settings finishes it.
+	// Another node with the same settings finishes the sign-in.
 	other, err := signin.New(signin.Config{
 		Name: "sso", Issuer: w.provider.URL, ClientID: provider.Client, RedirectURL: callback, GroupsClaim: "groups", Lasts: time.Hour,
 		Secret: func(context.Context) (string, error) { return w.secret, nil }, Now: func() time.Time { return w.now },
@@ -304,8 +304,8 @@ func TestCookiesOfASignInAreSealedWithTheClientSecret(t *testing.T) {
 	}
 }
 
-// An address and whether it is verified come from the ID token or from the userinfo endpoint, not one
-// from here and one from there.
+// An address and whether it is verified both come from the ID token or both from the userinfo
+// endpoint.
 func TestAnAddressAndItsVerificationAreOfOneSource(t *testing.T) {
 	w := newWorld(t, nil)
 	for what, c := range map[string]struct {
@@ -370,7 +370,7 @@ func TestAPersonCannotChooseTheNameOfAnother(t *testing.T) {
 	}
 }
 
-// Sign-ins that hang do not keep those of other addresses from their turn.
+// Hanging sign-ins do not delay other addresses.
 func TestSignInsOfOneAddressHaveAQuarterOfTheTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, err := signin.New(signin.Config{Name: "sso", Issuer: "https://id.example.org", ClientID: "belfry"}, mapping)

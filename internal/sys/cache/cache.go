@@ -1,4 +1,4 @@
-// Package cache has a bounded map for values that can be read again. It knows nothing of their age.
+// Package cache has a bounded map for values that can be read again. It has no expiry.
 package cache
 
 import "sync"
@@ -17,8 +17,7 @@ func (m *Map[K, V]) Get(key K) (V, bool) {
 	return value, ok
 }
 
-// Put keeps a value. For a new key it drops others, whichever come first, until at most most values
-// are left.
+// Put stores a value. For a new key it drops arbitrary others until at most most values are left.
 func (m *Map[K, V]) Put(key K, value V, most int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

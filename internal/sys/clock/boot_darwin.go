@@ -2,5 +2,5 @@ package clock
 
 import "golang.org/x/sys/unix"
 
-// bootClock runs during a suspend, which CLOCK_MONOTONIC of Linux does not.
+// bootClock also runs during a suspend, unlike Linux's CLOCK_MONOTONIC.
 const bootClock = unix.CLOCK_MONOTONIC

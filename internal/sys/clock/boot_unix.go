@@ -10,13 +10,11 @@ import (
 )
 
 const (
-	// derivedFor is how long a reading of the boot clock is made do with, by a clock that
-	// is read without a call of the system: thousands of runs that start at one instant
-	// ask for the time.
+	// derivedFor is how long later times derive from a reading of the boot clock, by a clock
+	// without system calls: thousands of runs that start at one instant read the time.
 	derivedFor = 100 * time.Millisecond
-	// apart is how far the wall clock and the monotonic clock may have gone apart
-	// meanwhile. When the machine was suspended, the wall clock is set forward by as much
-	// as the boot clock.
+	// apart is how far the wall clock and the monotonic clock may diverge in that time. After a
+	// suspend the wall clock is ahead by as much as the boot clock.
 	apart = time.Millisecond
 	// together is the longest interval between readings of both clocks: the error of the
 	// derived time.
@@ -29,8 +27,8 @@ type reading struct {
 	at   time.Time
 }
 
-// readingOf returns a reading, or nil if an interruption separated it from the earlier
-// reading of the other clocks, which took a given time.
+// readingOf returns a reading, or nil if it was interrupted after the other clocks were read, in
+// the time took.
 func readingOf(boot time.Duration, at time.Time, took time.Duration) *reading {
 	if took >= together {
 		return nil
@@ -63,11 +61,11 @@ func (r *reading) derive(monotonic, wall time.Duration) (boot time.Duration, ok 
 	return r.boot + monotonic, ok
 }
 
-// readBoot asks the system.
+// readBoot reads the boot clock from the system.
 func readBoot() time.Duration {
 	var t unix.Timespec
 	if err := unix.ClockGettime(bootClock, &t); err != nil {
-		panic(err) // every kernel that Go runs on has it
+		panic(err) // every kernel supported by Go has it
 	}
 	return time.Duration(t.Nano())
 }

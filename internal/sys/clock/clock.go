@@ -12,9 +12,8 @@ const (
 	// stepMin is the smallest difference that counts as a step of the wall clock: more than
 	// its slew between two checks, and less than a noticeable error of a run's start.
 	stepMin = 250 * time.Millisecond
-	// readWithin is how long reading both clocks may take, or else a machine
-	// that is busy would seem to set its clock; readsMax bounds how often that
-	// is tried.
+	// readWithin bounds the reading of both clocks, so that a busy machine does not seem to set its
+	// clock; readsMax bounds the tries.
 	readWithin = 10 * time.Millisecond
 	readsMax   = 10
 )
@@ -37,15 +36,15 @@ func NewWatch(now func() time.Time, boot func() time.Duration) *Watch {
 	return w
 }
 
-// Stepped returns by how much the wall clock was set since the last call, or 0.
-// Of several callers one gets it.
+// Stepped returns by how much the wall clock was set since the last call, or 0. Only one of several
+// callers gets it.
 func (w *Watch) Stepped() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	offset, at := w.difference()
 	step := offset - w.offset
 	if -stepMin < step && step < stepMin {
-		// It is slewed, which is not to add up to a step.
+		// A slewed clock must not add up to a step.
 		w.offset = offset
 		return 0
 	}
@@ -53,7 +52,7 @@ func (w *Watch) Stepped() time.Duration {
 	return step
 }
 
-// Zero returns what the wall clock showed, as it is set now, when the boot clock was 0.
+// Zero returns the present wall clock at the boot clock's 0.
 func (w *Watch) Zero() time.Time {
 	offset, _ := w.difference()
 	return time.Unix(0, int64(offset))
@@ -66,9 +65,8 @@ func (w *Watch) Last() time.Duration {
 	return w.last
 }
 
-// difference returns by how much the wall clock is ahead of the boot clock, and
-// the latter. They are not read at one moment: the pair that was read in the
-// shortest time counts.
+// difference returns by how much the wall clock is ahead of the boot clock, and the latter. As they
+// are not read at once, the quickest pair counts.
 func (w *Watch) difference() (offset, at time.Duration) {
 	shortest := time.Duration(-1)
 	for range readsMax {

@@ -1,5 +1,5 @@
-// Package egress says which addresses Belfry calls on behalf of others: what users name in jobs,
-// and what registers itself.
+// Package egress decides which addresses Belfry calls for others: addresses in jobs, and registered
+// ones.
 package egress
 
 import (
@@ -8,24 +8,23 @@ import (
 	"syscall"
 )
 
-// closed are the addresses that a job does not reach unless the configuration
-// opens them, each with what it is. Public addresses are open, and so are the
-// private ones (10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16, fc00::/7): calling
-// services inside is what most jobs are for. Config.Deny closes them.
+// closed are the addresses that jobs cannot reach unless the configuration opens them, each with a
+// description. Public addresses are open, and so are the private ones (10.0.0.0/8, 172.16.0.0/12,
+// 192.168.0.0/16, fc00::/7): most jobs call internal services. Config.Deny closes them.
 var closed = []rule{
 	// Services that listen only for their own machine often need no password: databases,
 	// debuggers, this node.
 	{prefix: "127.0.0.0/8", what: "a loopback address"},
 	{prefix: "::1/128", what: "a loopback address"},
-	// Linux connects to the machine itself.
+	// Linux connects it to the machine itself.
 	{prefix: "0.0.0.0/8", what: "an unspecified address"},
 	{prefix: "::/128", what: "an unspecified address"},
 
 	// Neighbours on the wire, and what clouds put there.
 	{prefix: "169.254.0.0/16", what: "a link-local address"},
 	{prefix: "fe80::/10", what: "a link-local address"},
-	// The services by which clouds give a machine its passwords. They stay closed even if
-	// another range of this list that contains them is opened.
+	// The clouds' services with a machine's credentials. They stay closed even if a larger range of
+	// this list is opened.
 	{prefix: "169.254.169.254/32", what: "a link-local address, of the metadata service of most clouds"},
 	{prefix: "169.254.170.0/24", what: "a link-local address, of the credentials service of AWS containers"},
 	{prefix: "100.100.100.200/32", what: "the metadata service of Alibaba Cloud"},
@@ -35,19 +34,19 @@ var closed = []rule{
 	// Oracle Cloud has metadata at 192.0.0.192.
 	{prefix: "192.0.0.0/24", what: "an address for protocols"},
 
-	// Networks of providers, and of overlays such as Tailscale: machines that
-	// were never meant to be reached by address.
+	// Networks of providers, and of overlays such as Tailscale: machines that must not be called by
+	// address.
 	{prefix: "100.64.0.0/10", what: "a carrier-grade NAT address"},
 
 	// Many receivers, or none.
 	{prefix: "224.0.0.0/4", what: "a multicast address"},
 	{prefix: "ff00::/8", what: "a multicast address"},
 	{prefix: "240.0.0.0/4", what: "a reserved address"}, // and broadcast
-	{prefix: "fec0::/10", what: "a site-local address"}, // the private ones of old
+	{prefix: "fec0::/10", what: "a site-local address"}, // the former private ones
 
-	// IPv6 addresses with an IPv4 address inside, which would get round the
-	// lines above. Of 64:ff9b::/96, by which networks without IPv4 reach the
-	// IPv4 world, the address inside is checked instead.
+	// IPv6 addresses with an IPv4 address inside, which would bypass the lines above. For
+	// 64:ff9b::/96, through which IPv6-only networks reach IPv4, the inner address is checked
+	// instead.
 	{prefix: "::/96", what: "an IPv4-compatible address"},
 	{prefix: "64:ff9b:1::/48", what: "a local NAT64 address"},
 	{prefix: "2001::/32", what: "a Teredo address"},
@@ -66,18 +65,16 @@ type rule struct {
 	own  bool // of the configuration
 }
 
-// Config opens and closes ranges of addresses. The longest prefix that holds an address
-// decides; if one is in both lists it is closed. Loopback opens loopback addresses that Deny
-// does not close.
+// Config opens and closes ranges of addresses. The longest prefix of an address decides; one in
+// both lists is closed. Loopback opens loopback addresses that Deny does not close.
 type Config struct {
 	Allow, Deny []netip.Prefix
 	Loopback    bool
 }
 
-// Guard decides which addresses may be called. The longest prefix that holds
-// an address decides, so that a range can be opened but for a part of it, and
-// opening everything (0.0.0.0/0) does not open what is closed for a reason. If
-// one prefix is both in Deny and in Allow it is closed.
+// Guard decides which addresses may be called. The longest prefix of an address decides, so that a
+// range can be opened except for a part, and opening everything (0.0.0.0/0) does not open addresses
+// that are closed for a reason. If one prefix is both in Deny and in Allow it is closed.
 type Guard struct {
 	rules []rule
 	// loopback opens loopback addresses that no rule of the configuration closes.
@@ -109,7 +106,7 @@ func New(config Config) (*Guard, error) {
 	return &g, nil
 }
 
-// Refusal says why an address is not called.
+// Refusal is why an address is not called.
 type Refusal struct{ text string }
 
 func (r *Refusal) Error() string { return r.text }
@@ -129,8 +126,7 @@ func (g *Guard) Check(addr netip.Addr) error {
 		if !r.own && !builtIn {
 			continue
 		}
-		// A later rule with the same prefix is of the configuration, where
-		// deny comes last.
+		// A later rule with the same prefix comes from the configuration, where deny comes last.
 		if (r.net.Contains(addr) || r.net.Contains(inside)) && (longest == nil || r.length() >= longest.length()) {
 			longest = r
 		}
@@ -145,8 +141,8 @@ func (g *Guard) Check(addr netip.Addr) error {
 	}
 }
 
-// length makes prefixes of both families comparable: one of IPv4 is as long as
-// the IPv6 prefix that it stands for.
+// length makes prefixes of both families comparable: an IPv4 prefix counts as its mapped IPv6
+// prefix.
 func (r *rule) length() int {
 	if r.net.Addr().Is4() {
 		return r.net.Bits() + 96
@@ -154,9 +150,8 @@ func (r *rule) length() int {
 	return r.net.Bits()
 }
 
-// Control refuses a connection when its address is known and nothing has been
-// sent: net.Dialer calls it for every address of a name, so that a name that
-// changes between a check and the call gains nothing.
+// Control refuses a connection when its address is known and nothing has been sent: net.Dialer
+// calls it for every address of a name, so that a name that changes after a check is no loophole.
 func (g *Guard) Control(network, address string, _ syscall.RawConn) error {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil {

@@ -24,12 +24,12 @@ import (
 const (
 	// dialWithin bounds connecting to the socket, which a working engine accepts at once.
 	dialWithin = 5 * time.Second
-	// answerWithin bounds calls that only ask or change something. An engine under load may take
-	// seconds to create a container.
+	// answerWithin bounds calls other than waits. An engine under load may take seconds to create a
+	// container.
 	answerWithin = time.Minute
 	// errorMax bounds the text of an error.
 	errorMax = 16 << 10
-	// answerMax bounds an answer: a list of all containers of a node with its full capacity.
+	// answerMax bounds an answer: the list of all containers of a fully loaded node.
 	answerMax = 64 << 20
 	// idleMax is how many idle connections are kept.
 	idleMax = 32
@@ -44,10 +44,10 @@ type Error struct {
 // Error implements error.
 func (e *Error) Error() string { return e.Text }
 
-// IsNotFound reports whether an engine has said that something does not exist.
+// IsNotFound reports whether an engine's error means that an object does not exist.
 func IsNotFound(err error) bool { return hasStatus(err, http.StatusNotFound) }
 
-// IsConflict reports whether an engine has said that the state of something forbids a call: a
+// IsConflict reports whether an engine's error means a conflict with the state of an object: a
 // container of the name exists, or does not run.
 func IsConflict(err error) bool { return hasStatus(err, http.StatusConflict) }
 
@@ -56,7 +56,7 @@ func hasStatus(err error, status int) bool {
 	return errors.As(err, &answer) && answer.Status == status
 }
 
-// IsAway reports whether an error says that there was no answer.
+// IsAway reports whether an error means that the engine did not answer.
 func IsAway(err error) bool {
 	var answer *Error
 	return err != nil && !errors.As(err, &answer)
@@ -124,7 +124,7 @@ func (e *Engine) send(ctx context.Context, method, path string, query url.Values
 	if err != nil {
 		var wrapped *url.Error
 		if errors.As(err, &wrapped) {
-			err = wrapped.Err // the address in it means nothing to anyone
+			err = wrapped.Err // the address in it has no meaning for people
 		}
 		return nil, fmt.Errorf("%s: %w", e.socket, err)
 	}
@@ -167,17 +167,17 @@ func (e *Engine) call(ctx context.Context, method, path string, query url.Values
 			return fmt.Errorf("%s: read the answer to %s: %w", e.socket, path, err)
 		}
 	}
-	_, _ = io.Copy(io.Discard, limited) // so that the connection can be used again
+	_, _ = io.Copy(io.Discard, limited) // so that the connection can be reused
 	return nil
 }
 
 // Version is an engine's name and version.
 type Version struct{ Name, Version, API string }
 
-// String returns it as people write it: Podman 4.3.1.
+// String formats the version: Podman 4.3.1.
 func (v Version) String() string { return v.Name + " " + v.Version }
 
-// Version asks the engine who it is.
+// Version requests the product and version of the engine.
 func (e *Engine) Version(ctx context.Context) (Version, error) {
 	var said struct {
 		Version    string
@@ -196,7 +196,7 @@ func (e *Engine) Version(ctx context.Context) (Version, error) {
 	return v, nil
 }
 
-// Image is what an engine knows about an image.
+// Image is an engine's data about an image.
 type Image struct {
 	ID     string `json:"Id"`
 	Config struct{ StopSignal string }
@@ -226,12 +226,12 @@ type Progress struct {
 	} `json:"progressDetail"`
 }
 
-// Pull pulls an image. It calls say for each message, and returns the error that one of them has.
+// Pull pulls an image. It calls say for each message, and returns the first error among them.
 func (e *Engine) Pull(ctx context.Context, name string, login *Login, say func(Progress)) error {
 	query := url.Values{"fromImage": {name}}
 	last := name[strings.LastIndex(name, "/")+1:]
 	if !strings.ContainsAny(last, ":@") {
-		query.Set("tag", "latest") // without a tag Docker pulls all of them
+		query.Set("tag", "latest") // without a tag Docker pulls all tags
 	}
 	header := http.Header{}
 	if login != nil {
@@ -308,7 +308,7 @@ func (e *Engine) Create(ctx context.Context, name string, spec *Spec) error {
 	return e.call(ctx, http.MethodPost, "/containers/create", url.Values{"name": {name}}, spec, nil)
 }
 
-// Start starts a container. One that runs is left as it is.
+// Start starts a container. A running one stays unchanged.
 func (e *Engine) Start(ctx context.Context, name string) error {
 	return e.call(ctx, http.MethodPost, "/containers/"+name+"/start", nil, nil, nil)
 }
@@ -362,7 +362,7 @@ func (e *Engine) Inspect(ctx context.Context, name string) (Container, error) {
 	return c, e.call(ctx, http.MethodGet, "/containers/"+name+"/json", nil, nil, &c)
 }
 
-// Wait waits until a container does not run.
+// Wait waits until a container is not running.
 func (e *Engine) Wait(ctx context.Context, name string) error {
 	answer, err := e.send(ctx, http.MethodPost, "/containers/"+name+"/wait", url.Values{"condition": {"not-running"}}, nil, nil)
 	if err != nil {
@@ -388,7 +388,7 @@ type Listed struct {
 	ID      string `json:"Id"`
 	Labels  map[string]string
 	State   string
-	Created int64 // in seconds since 1970
+	Created int64 // seconds since 1970
 }
 
 // List returns the containers with a label, running or not.
@@ -397,7 +397,7 @@ func (e *Engine) List(ctx context.Context, label, value string) (list []Listed, 
 }
 
 func labelled(query url.Values, label, value string) url.Values {
-	filter, _ := json.Marshal(map[string][]string{"label": {label + "=" + value}}) // texts can always be written
+	filter, _ := json.Marshal(map[string][]string{"label": {label + "=" + value}}) // texts always encode
 	query.Set("filters", string(filter))
 	return query
 }
@@ -408,7 +408,7 @@ type Volume struct {
 	Labels map[string]string
 }
 
-// CreateVolume creates a volume, unless there is one of the name.
+// CreateVolume creates a volume unless one with the name exists.
 func (e *Engine) CreateVolume(ctx context.Context, v Volume) error {
 	return e.call(ctx, http.MethodPost, "/volumes/create", nil, v, nil)
 }

@@ -16,7 +16,7 @@ import (
 // frameMax bounds a frame of output: engines part longer lines.
 const frameMax = 16 << 20
 
-// headerSize is the length of what stands before each frame: stream, three zeros, and length.
+// headerSize is the length of the header of each frame: stream, three zeros, and length.
 const headerSize = 8
 
 // Mark is a place in the output of a container: the time of the last frame that was read, and how
@@ -34,7 +34,7 @@ func (e *Engine) Logs(ctx context.Context, name string, follow bool, from *Mark,
 		query.Set("follow", "1")
 	}
 	if since, err := time.Parse(time.RFC3339Nano, from.Time); err == nil {
-		since = since.Add(-time.Millisecond) // engines differ on whether the moment itself is meant
+		since = since.Add(-time.Millisecond) // engines differ on whether the moment is included
 		query.Set("since", fmt.Sprintf("%d.%09d", since.Unix(), since.Nanosecond()))
 	}
 	answer, err := e.send(ctx, http.MethodGet, "/containers/"+name+"/logs", query, nil, nil)
@@ -45,10 +45,10 @@ func (e *Engine) Logs(ctx context.Context, name string, follow bool, from *Mark,
 	return copyFrames(answer.Body, from, stdout, stderr)
 }
 
-// copyFrames writes the frames behind a mark, without their times.
+// copyFrames writes the frames after a mark, without their times.
 func copyFrames(from io.Reader, mark *Mark, stdout, stderr io.Writer) error {
 	begin := *mark
-	seen := 0 // frames of the time of begin
+	seen := 0 // frames with the time of begin
 	header := make([]byte, headerSize)
 	var frame bytes.Buffer
 	for {

@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// Log tracks the failures of one thing. Several goroutines may share one.
+// Log tracks the failures of one operation. Several goroutines may share one.
 type Log struct {
 	log          *slog.Logger
 	begins, ends string
@@ -16,8 +16,8 @@ type Log struct {
 	first error // nil while the operation succeeds
 }
 
-// New returns a Log of one thing. begins and ends are the messages of its first failure and
-// of its recovery.
+// New returns a Log of one operation. begins and ends are the messages of its first failure and of
+// its recovery.
 func New(log *slog.Logger, begins, ends string) *Log {
 	return &Log{log: log, begins: begins, ends: ends}
 }
@@ -31,8 +31,8 @@ func (t *Log) Saw(err error) {
 		t.first = err
 		t.log.Error(t.begins, "error", err)
 	case err == nil && t.first != nil:
-		// With the same error, so that a log which leaves out the beginning for its
-		// sake leaves out the end as well.
+		// With the same error, so that a log which omits the beginning because of it also omits the
+		// end.
 		t.log.Info(t.ends, "after", t.first)
 		t.first = nil
 	}

@@ -15,7 +15,7 @@ func TestTroubleIsLoggedAtItsBeginningAndEnd(t *testing.T) {
 	fails, other := errors.New("it is away"), errors.New("it is full")
 	for _, step := range []struct {
 		saw         error
-		begun, over int // how often the log has said so
+		begun, over int // numbers of these log lines
 	}{
 		{nil, 0, 0},
 		{fails, 1, 0},

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Limit lets one log line pass in a span of time and counts the lines that it holds
-// back. The zero value with Every set is ready; several goroutines may share one.
+// Limit permits one log line per span of time and counts the suppressed ones. The zero value with
+// Every set is ready; several goroutines may share one.
 type Limit struct {
 	// Every is the shortest time between two lines.
 	Every time.Duration
@@ -16,8 +16,8 @@ type Limit struct {
 	left  int
 }
 
-// Allow reports whether a line may be written now and, if so, how many were left out
-// since the last one.
+// Allow reports whether a line may be written now and, if so, how many were suppressed since the
+// last one.
 func (l *Limit) Allow(now time.Time) (leftOut int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,5 +1,4 @@
-// Package fdpass keeps files open for the program that this process executes next, in its own
-// place. It executes nothing.
+// Package fdpass keeps files open for the program that this process executes next.
 package fdpass
 
 import (
@@ -7,8 +6,8 @@ import (
 	"syscall"
 )
 
-// Keep returns the number under which a file stays open when this process executes another
-// program. The file itself closes then.
+// Keep returns the number of a file that stays open when this process executes another program. The
+// file itself is closed.
 func Keep(f syscall.Conn) (fd int, err error) {
 	raw, err := f.SyscallConn()
 	if err != nil {
@@ -20,8 +19,7 @@ func Keep(f syscall.Conn) (fd int, err error) {
 	return fd, err
 }
 
-// File returns the file that the program before has kept under a number. Commands do not
-// inherit it.
+// File returns a file that the previous program kept, by its number. Commands do not inherit it.
 func File(fd int, name string) *os.File {
 	syscall.CloseOnExec(fd)
 	return os.NewFile(uintptr(fd), name)

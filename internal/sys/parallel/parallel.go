@@ -1,5 +1,4 @@
-// Package parallel does a thing for each of many items on several goroutines. It knows
-// nothing about the items.
+// Package parallel processes many items on several goroutines.
 package parallel
 
 import (
@@ -8,16 +7,15 @@ import (
 	"sync/atomic"
 )
 
-// Each calls do for every i from 0 to below n, for least of them in a row at a
-// time, which should be as many as are worth a goroutine. It returns when all is
-// done. do is called on several goroutines, or on the caller's if there is little
-// to do.
+// Each calls do for every i from 0 to below n, for least of them in a row at a time, which should
+// be as many as are worth a goroutine. It returns when all are done. do is called on several
+// goroutines, or on the caller's for few items.
 func Each(n, least int, do func(i int)) {
 	run(n, least, min(runtime.GOMAXPROCS(0), (n+least-1)/least), do)
 }
 
-// AtOnce calls do for every i from 0 to below n on up to n goroutines, however many processors
-// there are: do waits for something else. It returns when all is done.
+// AtOnce calls do for every i from 0 to below n on up to n goroutines, whatever the number of
+// processors: do mostly waits. It returns when all are done.
 func AtOnce(n, most int, do func(i int)) {
 	run(n, 1, min(n, most), do)
 }

@@ -19,7 +19,8 @@ func TestEachItemIsDoneOnce(t *testing.T) {
 	}
 }
 
-// The first items wait until as many have begun as may: fewer at once would hang, and more are counted.
+// The first items wait until the maximum has begun: fewer concurrent ones would hang, and more are
+// counted.
 func TestSoManyItemsAreDoneAtOnce(t *testing.T) {
 	const items, most = 100, 16
 	var now, done atomic.Int32

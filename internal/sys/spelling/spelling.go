@@ -9,8 +9,8 @@ import (
 // wordMax is the longest word that is compared, a namespace and a name: a longer one is no mistyped name.
 const wordMax = 257
 
-// Near returns the names that are near to a word, the nearest first: a third of its
-// letters may be wrong, at least one, and two neighbours that changed places count as one.
+// Near returns the names that are near to a word, the nearest first: a third of its letters may be
+// wrong, at least one, and two swapped neighbours count as one.
 func Near(word string, names []string) []string {
 	if len(word) > wordMax {
 		return nil
@@ -35,7 +35,7 @@ func Near(word string, names []string) []string {
 // distance counts the letters to insert, delete, replace or swap with their neighbour to
 // get from a to b.
 func distance(a, b string) int {
-	// Three rows of the table are enough: the swap looks two back.
+	// Three rows of the table suffice: a swap needs the row before the previous one.
 	rows := [3][]int{make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)}
 	for j := range rows[0] {
 		rows[0][j] = j

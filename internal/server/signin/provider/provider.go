@@ -1,6 +1,6 @@
 // Package provider is an OpenID provider for tests: discovery, keys, authorization with PKCE,
-// tokens and what is said of people. It signs in the person given last, and makes the mistakes
-// that a test asks for. It is no part of a program.
+// tokens and what is said of people. It signs in the last given person, and makes mistakes at a
+// test's request.
 package provider
 
 import (
@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// Client is the client that a Provider knows, and Secret its secret.
+// Client is the client of a Provider, and Secret its secret.
 const (
 	Client = "belfry"
 	Secret = "of belfry"
@@ -35,7 +35,7 @@ type Provider struct {
 	key    *rsa.PrivateKey
 	keyID  string
 	person map[string]any
-	more   map[string]any // what is not in the token
+	more   map[string]any // user information outside the token
 	wrong  func(header, claims map[string]any)
 	denied string
 	down   bool
@@ -44,7 +44,7 @@ type Provider struct {
 	asked  int
 }
 
-// grant is what a code stands for.
+// grant is the data of a code.
 type grant struct {
 	redirect, challenge, nonce string
 	person, more               map[string]any
@@ -85,21 +85,21 @@ func (p *Provider) RotateKey() {
 	p.key, p.keyID = key, rand.Text()
 }
 
-// SignIn says who signs in next: what the token says, and what is said beside it.
+// SignIn sets who signs in next: claims are in the token, and more is outside of it.
 func (p *Provider) SignIn(claims, more map[string]any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.person, p.more, p.denied = claims, more, ""
 }
 
-// Deny makes the provider refuse who comes next.
+// Deny makes the provider refuse the next sign-in.
 func (p *Provider) Deny(code string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.denied = code
 }
 
-// Mistake changes the header and the claims of the tokens to come; nil does not.
+// Mistake changes the header and claims of later tokens; nil stops that.
 func (p *Provider) Mistake(wrong func(header, claims map[string]any)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -113,7 +113,7 @@ func (p *Provider) SetDown(down bool) {
 	p.down = down
 }
 
-// Asked returns how many requests there were.
+// Asked returns the number of requests.
 func (p *Provider) Asked() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -137,7 +137,7 @@ func (p *Provider) keys(w http.ResponseWriter, _ *http.Request) {
 	}}})
 }
 
-// authorize signs the person in at once, and sends the browser back.
+// authorize signs the person in at once, and redirects the browser back.
 func (p *Provider) authorize(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	if q.Get("client_id") != Client || q.Get("response_type") != "code" || q.Get("code_challenge_method") != "S256" || !strings.Contains(q.Get("scope"), "openid") {
@@ -163,7 +163,7 @@ func (p *Provider) authorize(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, back.String(), http.StatusFound)
 }
 
-// token gives tokens for a code, once, to the client that knows the verifier.
+// token returns tokens for a code, once, to the client with the verifier.
 func (p *Provider) token(w http.ResponseWriter, r *http.Request) {
 	refuse := func(code string) { answer(w, http.StatusBadRequest, map[string]any{"error": code}) }
 	id, secret, basic := r.BasicAuth()
