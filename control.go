@@ -109,7 +109,7 @@ func (s *Scheduler) Trigger(ctx context.Context, name string, options ...Trigger
 	return run.Run.ID, outside(err)
 }
 
-// metadataFor returns what travels with a run that a call of Trigger creates; nil for nothing.
+// metadataFor returns the metadata of a run that Trigger creates, nil for none.
 func (s *Scheduler) metadataFor(ctx context.Context) map[string]string {
 	var metadata map[string]string
 	for _, inject := range s.settings.inject {

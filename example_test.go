@@ -12,7 +12,7 @@ import (
 	"github.com/belfry-cron/belfry/store/memory"
 )
 
-// running runs a scheduler for an example, and returns what stops it.
+// running runs a scheduler for an example, and returns a function that stops it.
 func running(s *belfry.Scheduler) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

@@ -851,7 +851,7 @@ type OutputLines struct {
 	Attempt int          `json:"attempt" doc:"The number of the attempt."`
 	Total   int          `json:"total" doc:"How many lines there are so far, of the stream that was asked for; of a search how far it looked."`
 	Items   []OutputLine `json:"items" nullable:"false" doc:"The lines."`
-	// LeftOut is what the limit of the output has cost.
+	// LeftOut counts what exceeds the limit of the output.
 	LeftOut     int64 `json:"left_out,omitempty" doc:"How many bytes of the output are not kept, beyond output_limit of the server. They are not found by a search, and the numbers of the lines behind them count what is kept."`
 	LeftOutLine int   `json:"left_out_line,omitempty" doc:"The first line that stands for bytes that are not kept."`
 	NextLine    int   `json:"next_line,omitempty" doc:"The next line that contains the text, if there are more than were asked for."`

@@ -483,7 +483,7 @@ func (f *fields) weekdays() weekdays {
 	return w
 }
 
-// namedYears returns the years that are named, none standing for every year.
+// namedYears returns the named years, none for every year.
 func (f *fields) namedYears() []int {
 	var named []int
 	for i, word := range f.years {

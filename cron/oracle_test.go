@@ -26,7 +26,7 @@ func newRand(t testing.TB) *rand.Rand {
 	return rand.New(rand.NewPCG(*seedFlag, 0x0ca1e7da2))
 }
 
-// moment is what a clock and a calendar on the wall show.
+// moment is a date and time on the wall.
 type moment struct {
 	year, month, day, hour, minute, second int16
 	weekday                                int16 // Sunday is 0
@@ -124,8 +124,8 @@ func (n *meaning) holdsOn(m moment) bool {
 	return n.day(m) || n.weekday(m)
 }
 
-// wall is what the clocks of a place show from an instant on, every step
-// seconds. All changes of the clock happen on a step.
+// wall has the civil times of a place from an instant on, every step seconds. All clock changes
+// happen on a step.
 type wall struct {
 	zone    *Zone
 	from    int64

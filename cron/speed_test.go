@@ -27,7 +27,7 @@ type speedCase struct {
 	promised         time.Duration // for Next; Prev may take twice as long
 }
 
-// usualShapes are what most jobs are.
+// usualShapes are the expressions of most jobs.
 var usualShapes = []struct{ name, expr string }{
 	{"every minute", "* * * * *"},
 	{"every 5 minutes", "*/5 * * * *"},

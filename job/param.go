@@ -26,7 +26,7 @@ type Param struct {
 	Pattern     string    `json:"pattern,omitzero" max:"1024" doc:"A regular expression that a whole text matches."`
 }
 
-// ParamType is what the values of a parameter are.
+// ParamType is the type of a parameter's values.
 type ParamType string
 
 // The types of parameters.

@@ -46,8 +46,8 @@ func (j *Job) SplitBy() string {
 	return j.Run.Group()
 }
 
-// Binds reports whether a run is bound to the node that it was placed on: sticky runs, and
-// runs of a broadcast, of which each node has its own.
+// Binds reports whether a run is bound to the node that it was placed on: sticky runs, and runs of
+// a broadcast, since each node has one.
 func (p *Place) Binds() bool { return p.Sticky || p.Strategy == StrategyBroadcast }
 
 // AnyNode replaces the handler for work that starts nothing on the claiming node, a flow or a wait:

@@ -30,8 +30,8 @@ type coded struct {
 // Text returns a reason with the code ReasonText; none for an empty text.
 func Text(text string) Reason { return Reason{strings.ReplaceAll(text, ReasonMark, "")} }
 
-// ReasonOf returns a reason by its parts. The arguments are what JSON has; a reason among them is
-// a map with code and args.
+// ReasonOf returns a reason by its parts. The arguments are decoded JSON; a reason among them is a
+// map with code and args.
 func ReasonOf(english, code string, args map[string]any) Reason {
 	r := Text(english)
 	if code == "" || code == ReasonText {

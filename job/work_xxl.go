@@ -51,7 +51,7 @@ func (GlueType) Values() []string {
 	return texts(GlueGroovy, GlueShell, GluePython, GluePython2, GlueNodeJS, GluePowerShell, GluePHP)
 }
 
-// Name returns what executors call the language.
+// Name returns the executors' name of the language.
 func (t GlueType) Name() string { return "GLUE_" + strings.ToUpper(string(t)) }
 
 // Block is an executor's treatment of a run while another run of the job is on it.
@@ -67,7 +67,7 @@ const (
 // Values returns all blocks.
 func (Block) Values() []string { return texts(BlockSerial, BlockDiscard, BlockCover) }
 
-// Name returns what executors call the block strategy.
+// Name returns the executors' name of the block strategy.
 func (b Block) Name() string {
 	if b == BlockDiscard || b == BlockCover {
 		return strings.ToUpper(string(b))

@@ -46,7 +46,7 @@ const (
 type Handover struct {
 	// Number identifies it, from Numbers.
 	Number int64
-	// Attempt is what Finish and Release need.
+	// Attempt identifies the attempt for Finish and Release.
 	Attempt Attempt
 	// Kind is the protocol, such as "xxl". To describes the receiver, and About holds the
 	// protocol's data for finding the work again, opaque to others.

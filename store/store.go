@@ -78,7 +78,7 @@ type NamedError struct{ Job string }
 
 func (e NamedError) Error() string { return "job " + e.Job + " names it" }
 
-// Unwrap returns what kind of error it is.
+// Unwrap returns the kind of the error.
 func (e NamedError) Unwrap() error { return ErrConflict }
 
 // The bounds of all stores.

@@ -67,7 +67,7 @@ type Timing struct {
 	Different, Instants int
 }
 
-// task is what is timed: one library with one case.
+// task is a timed call: one library with one case.
 type task struct {
 	call  func(i int) // with increasing numbers
 	calls int         // in one batch

@@ -123,7 +123,7 @@ func spawnOne(argv []string) error {
 	return nil
 }
 
-// words are what the program is started with for a job, directly or by sh.
+// words are the arguments of the program for a job, directly or by sh.
 func (l commandLoad) words(p *program, file string, i int) []string {
 	if l.shell {
 		return []string{"/bin/sh", "-c", l.line(p, file, i)}

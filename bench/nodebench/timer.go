@@ -73,7 +73,7 @@ func afterFunc(n int) (fired time.Duration, bytes float64) {
 	return last.Sub(due), bytes
 }
 
-// heap returns what is reachable.
+// heap returns the size of the reachable memory.
 func heap() uint64 {
 	runtime.GC()
 	var m runtime.MemStats

@@ -29,7 +29,7 @@ import (
 	"github.com/belfry-cron/belfry/store/sqlite"
 )
 
-// Options are what to measure.
+// Options select the measurements.
 type Options struct {
 	Only    string
 	Jobs    int
@@ -166,7 +166,7 @@ func measure(ctx context.Context, l library, jobs, seconds int) (string, error) 
 	return fmt.Sprintf("%s %s | %s | %s | %.2f µs | %d MB |", line, at(.5), at(.99), at(1), used.Seconds()*1e6/float64(n), peak), nil
 }
 
-// processorTime returns what this process has used of processors.
+// processorTime returns the processor time of this process.
 func processorTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

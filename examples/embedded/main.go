@@ -29,7 +29,7 @@ import (
 	"github.com/belfry-cron/belfry/store/sqlite"
 )
 
-// Year is what a report is about.
+// Year is the input of a report.
 type Year struct {
 	Year int `json:"year"`
 }

@@ -27,7 +27,7 @@ type Region struct {
 	Region string `json:"region"`
 }
 
-// File is what one step finds and another one loads.
+// File is the result of one step and the input of another.
 type File struct {
 	Name string `json:"name"`
 	Rows int    `json:"rows"`

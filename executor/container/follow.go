@@ -274,7 +274,7 @@ func (r *attempt) whyAway(ctx context.Context) error {
 	return fmt.Errorf("the container runs %s after SIGKILL", r.killWait)
 }
 
-// readResult returns what the command has written as its result, in JSON; nil for nothing.
+// readResult returns the result that the command has written, in JSON; nil for none.
 func (r *attempt) readResult(ctx context.Context) (json.RawMessage, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeWithin)
 	defer cancel()

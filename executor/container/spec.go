@@ -31,7 +31,7 @@ const (
 	// logSize and logFiles bound the output that an engine keeps: a node reads it at once, and
 	// needs more only after an outage.
 	logSize, logFiles = "64m", "2"
-	// cpuUnits are in a processor.
+	// cpuUnits is the number of an engine's units in a processor.
 	cpuUnits = 1e9
 )
 

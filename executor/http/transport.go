@@ -71,7 +71,7 @@ func (r route) RoundTrip(request *http.Request) (*http.Response, error) {
 	return r.elsewhere.RoundTrip(request)
 }
 
-// route returns what to send the requests of a run with, which begins at home.
+// route returns the transport for the requests of a run, which begins at home.
 func (p *pool) route(ctx context.Context, home *url.URL, options *job.TLS) (http.RoundTripper, error) {
 	if options == nil {
 		return p.transport(nil)
@@ -162,7 +162,7 @@ func (p *pool) close() {
 	}
 }
 
-// roundTripper sends each request where it is to go: directly, with every address checked, or to a proxy.
+// roundTripper sends each request directly, with every address checked, or to a proxy.
 type roundTripper struct {
 	guard   *egress.Guard
 	proxy   func(*http.Request) (*url.URL, error)

@@ -70,7 +70,7 @@ func (p *prepared) makeFiles(temp string, spec *job.Shell) error {
 	return nil
 }
 
-// readResult returns what a command has written as its result, in JSON; nil for nothing.
+// readResult returns the result that the command has written, in JSON; nil for none.
 func (p *prepared) readResult() (json.RawMessage, error) {
 	if p.result == "" {
 		return nil, nil

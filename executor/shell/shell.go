@@ -168,7 +168,7 @@ type Executor struct {
 
 var _ executor.Executor = (*Executor)(nil)
 
-// Features is what an executor has found on its machine.
+// Features are the detected features of a machine.
 type Features struct {
 	// Cgroup is the folder in which each command gets a cgroup, or "".
 	Cgroup string
@@ -236,7 +236,7 @@ func New(config Config) (*Executor, error) {
 	return e, nil
 }
 
-// Features returns what the machine can do.
+// Features returns the features of the machine.
 func (e *Executor) Features() Features {
 	f := e.features
 	f.Missing = slices.Clone(f.Missing)

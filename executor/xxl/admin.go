@@ -42,7 +42,7 @@ type Store interface {
 	Documents(ctx context.Context, kinds ...job.Kind) ([]job.Document, error)
 }
 
-// Config is what an Admin needs.
+// Config configures an Admin.
 type Config struct {
 	Store Store
 	// OutputLimit bounds the stored log of a run. Default: 1 MiB.
@@ -57,7 +57,7 @@ type Config struct {
 	Secret func(ctx context.Context, namespace, name string) (string, error)
 	Log    *slog.Logger
 	Settings
-	// dial is what connects to executors in tests.
+	// dial replaces the connections to executors in tests.
 	dial dial
 }
 
@@ -164,7 +164,7 @@ func (a *Admin) Set(s Settings) error {
 	return nil
 }
 
-// dialer returns what connects to executors that a guard allows.
+// dialer returns a dialer for addresses that a guard allows.
 func (a *Admin) dialer(g *egress.Guard) dial {
 	if a.dial != nil {
 		return a.dial
@@ -185,7 +185,7 @@ func (a *Admin) Serve(ctx context.Context) {
 	group.Wait()
 }
 
-// keepRegistry writes signs of life, and reads those of other nodes.
+// keepRegistry writes signs of life, and reads the ones of other nodes.
 func (a *Admin) keepRegistry(ctx context.Context) {
 	failing := failurelog.New(a.log, "the registry of executors cannot be read or written", "the registry of executors is read and written again")
 	flush, refresh := time.NewTicker(flushEvery), time.NewTicker(refreshEvery)

@@ -32,7 +32,7 @@ const (
 	answerMax = 1 << 20
 )
 
-// generationD is what the registry calls executors of the generation D.
+// generationD marks executors of generation D in the registry.
 const generationD = "D"
 
 // target is an executor.

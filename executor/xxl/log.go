@@ -76,7 +76,7 @@ func (a *Admin) readLog(ctx context.Context, e *endedRun) {
 	}
 }
 
-// capture returns what makes output of a log.
+// capture returns a capture for the log of a handover.
 func (a *Admin) capture(h *store.Handover) *output.Capture {
 	c, err := output.New(output.Config{Sink: unshipped{}, Limit: max(a.outputLimit, outputLimitMin)})
 	if err != nil {

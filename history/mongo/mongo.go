@@ -25,7 +25,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Options are what a history is opened with. The zero value will do.
+// Options configure a history. The zero value is valid.
 type Options struct {
 	// Now is the clock of expiry. Default: time.Now.
 	Now func() time.Time

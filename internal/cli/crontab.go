@@ -300,7 +300,7 @@ func checkFormats(ask importFlags, tables []cronTable) error {
 	return nil
 }
 
-// scriptsIn returns what run-parts executes in a folder.
+// scriptsIn returns the scripts that run-parts executes in a folder.
 func scriptsIn(folder string) []string {
 	entries, err := os.ReadDir(folder)
 	if err != nil {

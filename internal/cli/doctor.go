@@ -30,7 +30,7 @@ import (
 	"github.com/belfry-cron/belfry/store/sqlite"
 )
 
-// finding is what a check has found.
+// finding is the result of a check.
 type finding struct {
 	Check  string `json:"check"`
 	Status string `json:"status"` // one of the three below, or mended
@@ -39,7 +39,7 @@ type finding struct {
 	Do string `json:"do,omitempty"`
 }
 
-// ofMachine returns what a check of the machine has found.
+// ofMachine converts a finding about the machine.
 func ofMachine(f health.Finding) finding {
 	return finding{f.Check.String(), f.Status, f.Found.String(), f.Do.String()}
 }

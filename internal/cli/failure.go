@@ -356,7 +356,7 @@ var otherFlags = map[string][]string{
 	"for": {"until"}, "wait": {"wait"}, "sync": {"wait", "logs"},
 }
 
-// flagMeant returns what to write in place of a flag of other programs, or "".
+// flagMeant returns a replacement for a flag of other programs, or "".
 func flagMeant(cmd *cobra.Command, name string) string {
 	if name == "token" {
 		return "a token on the command line is seen by other users: set BELFRY_TOKEN, or sign in with belfry login"

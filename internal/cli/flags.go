@@ -185,7 +185,7 @@ func parseLonger(text string) (job.Duration, error) {
 	return d, err
 }
 
-// addWord adds a flag for a text that is not empty: kind is what help calls it.
+// addWord adds a flag for a text that is not empty; kind names the value in the help.
 func addWord(flags *pflag.FlagSet, value *string, name, short, kind, usage string) {
 	addParsed(flags, value, name, short, "", kind, usage, func(text string) (string, error) {
 		if text == "" {

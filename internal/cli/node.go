@@ -83,8 +83,8 @@ func listNodes(ctx context.Context, server *remote, gone bool, output string) er
 }
 
 const (
-	// lateSpan is the age of the runs for the lateness of a node, and lateRuns their number: a page
-	// of the API.
+	// lateSpan and lateRuns bound the runs that show a node's lateness: their age, and a page of
+	// the API.
 	lateSpan = time.Hour
 	lateRuns = 500
 )

@@ -50,7 +50,7 @@ func TestPictureShowsTheOutputOfCommands(t *testing.T) {
 // prompt is in front of each command, in green.
 const prompt = "\x1b[32m$\x1b[0m "
 
-// screen is what a script has shown on a terminal.
+// screen is the content of a script's terminal.
 type screen struct{ lines []string }
 
 type screenKey struct{}

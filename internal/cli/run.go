@@ -244,7 +244,7 @@ func cancelAll(ctx context.Context, server *remote, which *selection, reason, ou
 	})
 }
 
-// waiting is what commands that make a run can do with it.
+// waiting has the options of commands that create a run.
 type waiting struct {
 	connection config.Asked
 	key        string

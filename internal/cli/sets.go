@@ -14,7 +14,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// setKind is what documents but jobs differ in.
+// setKind has the differences between kinds of documents.
 type setKind struct {
 	kind    job.Kind
 	about   string // the effect of a deletion

@@ -23,13 +23,13 @@ func (s style) paint(code, text string) string {
 	return "\x1b[" + code + "m" + text + "\x1b[0m"
 }
 
-// strong is what the eye should find first.
+// strong marks the most important words.
 func (s style) strong(text string) string { return s.paint("1", text) }
 
-// faint is what can be passed over.
+// faint marks unimportant words.
 func (s style) faint(text string) string { return s.paint("2", text) }
 
-// right is what is new, or good.
+// right marks new or good things.
 func (s style) right(text string) string { return s.paint("32", text) }
 
 // wrong is where the mistake is.

@@ -7,8 +7,8 @@ import (
 	"github.com/belfry-cron/belfry/internal/server"
 )
 
-// upgrades returns what decides about a signal to upgrade: the new version must be able to read
-// the configuration. Until then the process continues as it is.
+// upgrades returns a function that decides about a signal to upgrade: the new version must be able
+// to read the configuration. Until then the process continues as it is.
 func upgrades(log *slog.Logger, opened func() bool) func(context.Context) bool {
 	return func(ctx context.Context) bool {
 		if !opened() {

@@ -69,7 +69,7 @@ func (c *Carried) watchdog() *watchdog.Carried {
 	return c.Watchdog
 }
 
-// listener returns what listens at an address already, nil for nothing.
+// listener returns the listener that is already open for an address, nil for none.
 func (c *Carried) listener(address string) (net.Listener, error) {
 	if c == nil || c.Listener == 0 {
 		return nil, nil

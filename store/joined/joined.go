@@ -49,7 +49,7 @@ type Options struct {
 
 // The bounds of data waiting for an unreachable history.
 const (
-	// OutboxDefault is what 100 runs a second fill in five hours.
+	// OutboxDefault is filled by 100 runs a second in five hours.
 	OutboxDefault = 256 << 20
 	// claimShare is the part of the outbox for claims, in percent: the rest is left for the results
 	// of running attempts.
@@ -62,7 +62,7 @@ const (
 	warnShare = 50
 )
 
-// ErrOtherHistory is what New wraps when the control store was used with another history.
+// ErrOtherHistory is wrapped by New when the control store was used with another history.
 var ErrOtherHistory = errors.New("the control store belongs to another history store: start with the one that it was used with, or with an empty control store")
 
 // Store combines a control store with a history.

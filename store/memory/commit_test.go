@@ -207,8 +207,8 @@ func TestAlertsSurviveARepeatedCommit(t *testing.T) {
 	}
 }
 
-// TestCancelledRunsAreReturnedAfterARepeatedCommit makes the step of a call again whose runs are
-// already over: a store that commits in parts has done that when the part of no job is refused.
+// TestCancelledRunsAreReturnedAfterARepeatedCommit repeats a call whose runs have already ended, as
+// after a commit in parts whose last part was refused.
 func TestCancelledRunsAreReturnedAfterARepeatedCommit(t *testing.T) {
 	now, again := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC), false
 	s := memory.New(memory.Options{

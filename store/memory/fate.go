@@ -9,7 +9,7 @@ import (
 	"github.com/belfry-cron/belfry/store/internal/replica"
 )
 
-// Fate is what becomes of a part of a step.
+// Fate is the fate of a part of a step.
 type Fate uint8
 
 // The possible fates of a part of a step.

@@ -125,7 +125,7 @@ func TestSchemaOneVersionAheadIsAcceptedAndNewerIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The next belfry has upgraded it; this one is to be stopped soon.
+	// The next Belfry has upgraded it; this one will be stopped soon.
 	next := len(list) + 1
 	if _, err := d.pool.ExecContext(t.Context(), fmt.Sprintf("insert into schema_versions values (%d, %d, utc_timestamp())", next, len(list))); err != nil {
 		t.Fatal(err)

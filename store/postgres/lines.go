@@ -52,7 +52,7 @@ func (l *lines) watch(dial pgconn.DialFunc) pgconn.DialFunc {
 	}
 }
 
-// end ends all connections, and those that are made later.
+// end ends all connections, present and future.
 func (l *lines) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -394,7 +394,7 @@ func TestSchemaOneVersionAheadIsAcceptedAndNewerIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The next belfry has upgraded it; this one is to be stopped soon.
+	// The next Belfry has upgraded it; this one will be stopped soon.
 	next := len(list) + 1
 	if _, err := d.pool.Exec(t.Context(), "insert into schema_versions (version, oldest) values ($1, $2)", next, len(list)); err != nil {
 		t.Fatal(err)

@@ -20,7 +20,7 @@ import (
 	"github.com/belfry-cron/belfry/store/internal/replica"
 )
 
-// Options are what a store is opened with.
+// Options configure a store.
 type Options = replica.Options
 
 // Store is a store in Redis.

@@ -383,7 +383,7 @@ func (s *stmt) rewind() {
 	s.free()
 }
 
-// err ends the use of the statement and returns what went wrong.
+// err ends the use of the statement and returns its error.
 func (s *stmt) err() error {
 	s.rewind()
 	err := s.wrong
@@ -426,8 +426,7 @@ func (s *stmt) id() (id job.ID) {
 	return id
 }
 
-// at returns a pointer to memory of SQLite, which Go's collector knows nothing
-// about and does not move.
+// at returns a pointer to memory of SQLite, which Go's collector does not manage.
 func at(p uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&p)) } //nolint:gosec // see above
 
 func bytesAt(p uintptr, n int) []byte { return unsafe.Slice((*byte)(at(p)), n) } //nolint:gosec // see at

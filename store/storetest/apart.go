@@ -27,7 +27,7 @@ func apart(t *testing.T, open func(t *testing.T, o Options) (one, other store.St
 	for _, c := range []struct {
 		name string
 		due  time.Duration
-		// does is how other changes a run that one has planned, and claimed if claimed is set; sees
+		// does is how other changes a run that one has planned, or claimed if claimed is set; sees
 		// is what one must read of it.
 		claimed bool
 		does    func(other *env, a store.Attempt)

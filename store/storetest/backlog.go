@@ -18,7 +18,7 @@ type Backlog struct {
 	made    int // runs
 }
 
-// NewBacklog opens a store with a job of which one run is running.
+// NewBacklog opens a store with a job and one running run.
 func NewBacklog(t *testing.T, open Open) *Backlog {
 	b := &Backlog{env: newEnv(t, open)}
 	b.job = b.put(everyMinute + "\npolicy: {overlap: queue}")

@@ -18,7 +18,7 @@ func flowJob(name, policy, flow string) string {
 	return "name: " + name + "\nschedule: {cron: '* * * * *'}\npolicy: {" + policy + "}\nrun: {flow: {" + flow + "}}"
 }
 
-// diamond is a flow of four steps, of which the last needs two.
+// diamond is a flow of four steps, the last of which needs two.
 const diamond = `steps: [{name: a, run: 'true'}, {name: b, needs: a, run: 'true'}, {name: c, needs: a, run: 'true'}, {name: d, needs: [b, c], run: 'true'}]`
 
 // begin claims a run of a flow, which starts its first steps.

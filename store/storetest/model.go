@@ -445,7 +445,7 @@ func (p *pair) put() {
 	_, _ = both(p, strings.Join(what, ", "), func(s store.Store) ([]*store.Job, error) { return s.PutJobs(p.ctx, list) })
 }
 
-// onePut returns what creates or changes a job, and what that is in words.
+// onePut returns a random change of a job, and its description.
 func (p *pair) onePut() (store.PutJob, string) {
 	text := p.text()
 	put := store.PutJob{Definition: document(p.T, text), IfVersion: store.AnyVersion, Actor: "ann"}
@@ -473,7 +473,7 @@ func (p *pair) delete() {
 	_, _ = both(p, "delete "+j.Definition.Name, func(s store.Store) (bool, error) { return true, s.DeleteJob(p.ctx, d) })
 }
 
-// planAnswer is what Plan returns.
+// planAnswer is the answer of Plan.
 type planAnswer struct {
 	outcomes []store.PlanOutcome
 	claims   []store.ClaimOutcome

@@ -20,7 +20,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Options is how a store under test is to be opened.
+// Options configure a tested store.
 type Options struct {
 	// Now is the store's clock.
 	Now func() time.Time
@@ -158,7 +158,7 @@ func (i *ids) next(now time.Time) job.ID {
 	return id
 }
 
-// env is a store with a clock, a node, and what makes tests short.
+// env is a store with a clock, a node, and helpers of tests.
 type env struct {
 	*testing.T
 	store.Store
@@ -448,7 +448,7 @@ func (e *env) tidy() {
 	e.Fatal("tidying does not end")
 }
 
-// actions returns what was audited, the latest first.
+// actions returns the audited actions, latest first.
 func (e *env) actions() []string {
 	e.Helper()
 	list, _, err := e.Audit(e.ctx, store.AuditQuery{Limit: 100})

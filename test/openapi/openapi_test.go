@@ -14,7 +14,7 @@ import (
 	validator "github.com/pb33f/libopenapi-validator"
 )
 
-// mistakes returns what is wrong with a description.
+// mistakes returns the mistakes of a description.
 func mistakes(t *testing.T, text []byte) (list []string) {
 	t.Helper()
 	document, err := libopenapi.NewDocument(text)
@@ -55,7 +55,7 @@ var keywords30 = strings.Fields(`$ref additionalProperties allOf anyOf default d
 	exclusiveMinimum format items maxItems maxLength maxProperties maximum minItems minLength minProperties minimum multipleOf not nullable oneOf
 	pattern properties readOnly required title type uniqueItems writeOnly`)
 
-// keywords are what a schema of OpenAPI 3.1 may have.
+// keywords are the keywords of OpenAPI 3.1 schemas.
 var keywords = slices.Concat(keywords30, strings.Fields(`$defs $id $schema const contains contentEncoding contentMediaType dependentRequired else
 	examples if patternProperties prefixItems propertyNames then`))
 

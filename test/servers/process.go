@@ -17,7 +17,7 @@ import (
 const (
 	// startMax bounds a start: initdb takes some seconds on a busy machine.
 	startMax = 2 * time.Minute
-	// stopMax is what a server gets to end after a signal.
+	// stopMax bounds the end of a server after a signal.
 	stopMax = 2 * time.Minute
 )
 

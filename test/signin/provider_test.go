@@ -374,7 +374,7 @@ func TestAPersonSignsInOnTheCommandLine(t *testing.T) {
 		t.Errorf("without a session the command ends with %d:\n%s", code, out)
 	}
 
-	// Ann has a browser on her machine.
+	// Ann logs in with a browser on her machine.
 	login, stdout, stderr := mine.start(nil, "login")
 	back := refresh.FindStringSubmatch(ann.approve(mine.addressIn(stderr)))
 	if back == nil {

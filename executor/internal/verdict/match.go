@@ -29,7 +29,7 @@ type Matcher struct {
 	streams [2]StreamMatcher
 }
 
-// NewMatcher returns what searches the output of an attempt for the pattern of success.
+// NewMatcher returns a matcher for the pattern of success.
 func NewMatcher(s *job.Success) (*Matcher, error) {
 	if s == nil || s.Match == "" {
 		return &Matcher{}, nil
@@ -44,7 +44,7 @@ func NewMatcher(s *job.Success) (*Matcher, error) {
 // OK reports whether the output matches.
 func (m *Matcher) OK() bool { return m.re == nil || m.found.Load() }
 
-// Stream returns what searches one stream of the output.
+// Stream returns the matcher of one stream of the output.
 func (m *Matcher) Stream(i int) *StreamMatcher {
 	if m.re == nil {
 		return nil

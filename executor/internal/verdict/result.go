@@ -12,8 +12,8 @@ import (
 // ResultVariable names the file into which a step of a flow writes its result.
 const ResultVariable = "BELFRY_RESULT"
 
-// ParseResult returns what a command has written as its result, in JSON: a JSON object, or lines
-// name=value, whose values are texts. It returns nil for nothing.
+// ParseResult decodes the result of a command: a JSON object, or lines name=value, whose values are
+// texts. It returns JSON, or nil for no result.
 func ParseResult(text []byte) (json.RawMessage, error) {
 	if len(text) > job.ResultMax {
 		return nil, fmt.Errorf("%s has more than %d bytes", ResultVariable, job.ResultMax)

@@ -41,7 +41,7 @@ func wingOf(wings []wing, path string) (place int) {
 	return place
 }
 
-// line is what one package may do.
+// line has the permissions of one package.
 type line struct {
 	// shared packages have an effect that other packages of their wing use. Packages with other
 	// effects are passed in through small interfaces.
@@ -457,7 +457,7 @@ var table = map[string]line{
 		imports: []string{"internal/cli", "internal/server", "internal/node/watchdog"},
 	},
 	"robfig": {
-		// The interface of robfig/cron, without that module.
+		// The interface of robfig/cron, without its module.
 		imports: []string{".", "cron", "job", "store"}, testImports: []string{"belfrytest"},
 	},
 	"otelbelfry": {
@@ -518,8 +518,7 @@ var pureImports = []string{
 	"text/template", "text/template/parse", "time", "unicode", "unicode/utf8",
 }
 
-// impureNames are what pure packages must not touch in packages that they may
-// import.
+// impureNames are names that pure packages must not use from imports that they may have.
 var impureNames = map[string][]string{
 	"fmt":           {"Print", "Printf", "Println", "Scan", "Scanf", "Scanln"},
 	"path/filepath": {"Abs", "EvalSymlinks", "Glob", "Walk", "WalkDir"},

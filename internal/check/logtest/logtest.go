@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// Log is what was written, by any number of goroutines. Its zero value is ready for use.
+// Log collects the writes of any number of goroutines. Its zero value is ready for use.
 type Log struct {
 	mu   sync.Mutex
 	text bytes.Buffer

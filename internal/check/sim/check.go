@@ -266,7 +266,7 @@ func (c *checker) checkOutcome(r *store.Record) {
 	}
 }
 
-// occurrence is what there may be one run for.
+// occurrence identifies what may have one run.
 type occurrence struct {
 	kind  job.RunKind
 	key   string

@@ -228,7 +228,7 @@ func runCore(seed uint64, d time.Duration, fate func(*Core) memory.Fate, watch f
 	return c, c.history.Check(c.memory, c.now, lookAhead, 0)
 }
 
-// History returns what has happened.
+// History returns the history of the cluster.
 func (c *Core) History() *History { return c.history }
 
 // Fingerprint returns a hash of the whole content of the store: the same for the same seed, on

@@ -52,7 +52,7 @@ func again(test string, seed uint64) string {
 	return fmt.Sprintf("BELFRY_SEED=%d go test -count=1 -run '^%s$' ./internal/check/sim", seed, test)
 }
 
-// load is what some worlds had to bear together.
+// load sums up the events of some worlds.
 type load struct {
 	mu                               sync.Mutex
 	worlds                           int
@@ -84,8 +84,8 @@ func (l *load) add(h *History) {
 	l.late += h.Late
 }
 
-// tell logs the load, and demands that it was about what docs/testing-sim.md says: two
-// thirds of it, as one world is what chance makes of it.
+// tell logs the load, and requires two thirds of the figures in docs/testing-sim.md, since worlds
+// vary.
 func (l *load) tell(t *testing.T, took time.Duration) {
 	t.Helper()
 	ran := time.Duration(l.worlds) * sliceOf

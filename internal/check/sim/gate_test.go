@@ -106,7 +106,7 @@ type gate struct {
 	frozen chan struct{} // closed when it wakes; nil while it is awake
 }
 
-// errKilled is what calls of a killed process return.
+// errKilled is the error of a killed process's calls.
 var errKilled = errors.New("this process was killed")
 
 // awake waits until the process is awake, and reports whether it lives.

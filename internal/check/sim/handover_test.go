@@ -48,7 +48,7 @@ func (k killing) Finish(ctx context.Context, s job.ID, results []store.Result) (
 	return k.gate.Finish(ctx, s, results)
 }
 
-// handOver hands an attempt over and sends it to the service outside.
+// handOver hands an attempt over and sends it to the service.
 func (x *witness) handOver(ctx context.Context, a executor.Attempt) executor.Result {
 	began := time.Now()
 	number, err := a.HandOver(ctx, executor.Handover{Kind: callback.Kind, To: "outside"})

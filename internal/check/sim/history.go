@@ -8,8 +8,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// History is what has happened in a cluster. Its times are by the store's
-// clock, which is right.
+// History has the events of a cluster, by the store's clock, which is right.
 type History struct {
 	mu       sync.Mutex
 	problems []string
@@ -113,7 +112,7 @@ func newHistory() *History {
 	}
 }
 
-// Problems returns what was wrong.
+// Problems returns the violations.
 func (h *History) Problems() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()

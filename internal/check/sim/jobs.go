@@ -89,7 +89,7 @@ var edited = map[string]spec{
 // attempt on a node that is cut off, and withdraw no run.
 const alternating = "edited-6"
 
-// specOf returns what is expected of a job.
+// specOf returns the expectations of a job.
 func specOf(name string) spec {
 	if s, ok := steady[name]; ok {
 		return s

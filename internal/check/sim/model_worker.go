@@ -35,7 +35,7 @@ func (n *model) newRunQueue() {
 	n.queue = runqueue.New[claimed](capacity, stripes.Of)
 }
 
-// elapsed returns what the monotonic clock of the session shows.
+// elapsed returns the monotonic clock of the session.
 func (n *model) elapsed() time.Duration { return n.core.now.Sub(n.begun) }
 
 // working returns how many attempts are claimed, running or to be reported.

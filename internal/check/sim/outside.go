@@ -77,7 +77,7 @@ func (o *outside) kill(r *store.Result) {
 // has given it up.
 const sendMax = 5 * time.Second
 
-// fate is what becomes of a request, and of the word about its end.
+// fate is the fate of a request, and of the report about its end.
 type fate struct {
 	arrives bool
 	takes   time.Duration

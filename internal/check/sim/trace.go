@@ -10,7 +10,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// TraceKind is what a step of the store has done to a run.
+// TraceKind is the kind of a change of a run.
 type TraceKind int
 
 // The kinds, with the model's numbers.
@@ -33,8 +33,8 @@ type TraceStep struct {
 	Run  int
 }
 
-// Trace lets a world of models run, and returns what the store did to the first runs of a steady job,
-// in its order: at most runs of them.
+// Trace runs a world of models, and returns the changes of the first runs of a steady job, in order:
+// at most a number of runs.
 func Trace(seed uint64, d time.Duration, name string, runs int) ([]TraceStep, error) {
 	var t *tracing
 	_, err := runCore(seed, d, nil, func(s store.Store) store.Store {
@@ -71,8 +71,8 @@ func (t *tracing) step(kind TraceKind, node, run int) {
 	t.steps = append(t.steps, TraceStep{kind, node, run})
 }
 
-// look compares the runs with what they were before a step. Failure is what the end of an attempt
-// without success means in this step.
+// look compares the runs with their state before a step. failure is the kind for the end of an
+// attempt without success.
 func (t *tracing) look(ctx context.Context, failure TraceKind) {
 	if t.uid.IsZero() {
 		j, err := store.JobNamed(ctx, t.Store, job.DefaultNamespace, t.name)

@@ -70,7 +70,7 @@ type keyed interface {
 	MendKeys(ctx context.Context, fix bool) ([]engine.Damage, error)
 }
 
-// damageMax is how much damage is reported: a store with more is to be restored.
+// damageMax bounds the reported damage: a store with more should be restored.
 const damageMax = 1000
 
 func (c *checking) found(list ...engine.Damage) {

@@ -60,7 +60,7 @@ type Counts struct {
 	LeftOut                  int // unfinished runs of deleted jobs, which never start
 }
 
-// Result is what a copy has done.
+// Result is the result of a copy.
 type Result struct {
 	Counts
 	// Written is how many items the target lacked before.

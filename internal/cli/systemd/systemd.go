@@ -22,7 +22,7 @@ var source string
 
 var unit = template.Must(template.New("belfry.service").Parse(source))
 
-// Options are what differs between units.
+// Options are the settings of a unit.
 type Options struct {
 	Program string // absolute path of belfry
 	Data    string // data directory; "" is DefaultData

@@ -152,8 +152,8 @@ func joined(a, b string) string {
 	return a + "; " + b
 }
 
-// newKey returns what makes the reports on one start one report each. Keys are in the order
-// of time, and so are the files of the spool.
+// newKey returns a key for the reports on one start. Keys sort by time, and so do the files of the
+// spool.
 func newKey() string {
 	random := make([]byte, 8)
 	_, _ = rand.Read(random) // crypto/rand never fails

@@ -50,7 +50,7 @@ const (
 	nameMax    = 100
 )
 
-// Plan is what becomes of an old admin.
+// Plan is the plan for an old admin.
 type Plan struct {
 	Groups []GroupPlan
 	Jobs   []JobPlan
@@ -66,7 +66,7 @@ type Plan struct {
 	FirstNumber int64
 }
 
-// GroupPlan is what becomes of a group of executors.
+// GroupPlan is the plan for a group of executors.
 type GroupPlan struct {
 	Group
 	Namespace string
@@ -75,7 +75,7 @@ type GroupPlan struct {
 	Notes     []Note
 }
 
-// JobPlan is what becomes of a job.
+// JobPlan is the plan for a job.
 type JobPlan struct {
 	Old *Job
 	// Group is the appname, "" if unknown.
@@ -90,7 +90,7 @@ type JobPlan struct {
 	Problem phrase.Text
 }
 
-// Starts reports whether the job is to be active after the change.
+// Starts reports whether the job should be active after the change.
 func (p *JobPlan) Starts() bool { return p.Job != nil && p.Job.Labels[StatusLabel] != StatusStopped }
 
 // Title names the job by its number and description in the old admin.

@@ -23,8 +23,8 @@ const (
 // Names returns the tables that are read, the log last: it is the longest.
 func Names() []string { return []string{GroupTable, JobTable, GlueTable, UserTable, LogTable} }
 
-// Table is what a table has. The releases of XXL-JOB differ in their columns, so they are found
-// by name.
+// Table is a table's content. The releases of XXL-JOB differ in their columns, which are found by
+// name.
 type Table struct {
 	Columns []string
 	Rows    [][]Value
@@ -38,7 +38,7 @@ type Value struct {
 	Null bool
 }
 
-// Admin is what an xxl-job-admin has.
+// Admin is the data of an xxl-job-admin.
 type Admin struct {
 	Groups []Group
 	Jobs   []Job

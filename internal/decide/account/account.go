@@ -17,7 +17,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Kind is what is wrong with an occurrence.
+// Kind is a problem of an occurrence.
 type Kind string
 
 // The kinds of findings.
@@ -92,7 +92,7 @@ type Book struct {
 	Records      []store.Record // records of occurrences, ended since Whole
 }
 
-// Compare returns what is wrong at a moment.
+// Compare returns the problems at a moment.
 func (b *Book) Compare(now time.Time) (found []Finding) {
 	add := func(f Finding) {
 		f.UID, f.Job, f.Epoch, f.Found = b.Job.UID, b.Name, b.Job.Epoch, now

@@ -93,7 +93,7 @@ type Changes struct {
 	Jobs  []*Job
 	Keys  []Key
 	Audit []store.AuditRecord // without Seq
-	// Reaped are sessions of which a run was reaped: they are over.
+	// Reaped are sessions that are over because a run was reaped.
 	Reaped []job.ID
 	Hints  store.Hint
 
@@ -390,7 +390,7 @@ func (b *Batch) AddRecord(r *store.Record) {
 	}
 }
 
-// Changes returns what the decisions have changed.
+// Changes returns the changes of all decisions.
 func (b *Batch) Changes() Changes {
 	for _, j := range b.done.Jobs {
 		b.settleDocument(j)

@@ -33,7 +33,7 @@ type shown struct {
 	definition, filled *job.Job
 }
 
-// shownOf is what a view depends on besides the document.
+// shownOf has the other data of a view, besides the document.
 type shownOf struct {
 	uid              job.ID
 	version, epoch   int64

@@ -159,7 +159,7 @@ type facts struct {
 	splits, hasExecutors bool
 	executors            []store.Registration
 
-	documents            Documents // by the loaded kinds
+	documents            Documents // documents by their loaded kinds
 	hasTokens, hasDrains bool
 	tokens               []store.Token
 	drains               map[string]*store.Drain

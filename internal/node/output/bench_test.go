@@ -72,7 +72,7 @@ func BenchmarkDrain(b *testing.B) {
 	}
 }
 
-// BenchmarkRead is the text of a full chunk.
+// BenchmarkRead formats the text of a full chunk.
 func BenchmarkRead(b *testing.B) {
 	c := collector(b, output.Config{}).Capture(job.ID{}, 1)
 	for i := range 900 {

@@ -74,7 +74,7 @@ const (
 
 // Config configures the provider.
 type Config struct {
-	// Name is what the provider is called in the audit.
+	// Name is the provider's name in the audit.
 	Name string
 	// Issuer is its address, as its tokens have it.
 	Issuer   string
@@ -173,7 +173,7 @@ func (e *InvalidError) Error() string {
 	return "the answer of the provider is not valid: " + e.Err.Error()
 }
 
-// Unwrap returns what is wrong.
+// Unwrap returns the cause.
 func (e *InvalidError) Unwrap() error { return e.Err }
 
 // NoRoleError is about a person who may do nothing here.

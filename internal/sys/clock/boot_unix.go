@@ -21,7 +21,7 @@ const (
 	together = 50 * time.Microsecond
 )
 
-// reading is what the boot clock has shown.
+// reading is a reading of the boot clock.
 type reading struct {
 	boot time.Duration
 	at   time.Time

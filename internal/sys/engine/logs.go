@@ -48,7 +48,7 @@ func (e *Engine) Logs(ctx context.Context, name string, follow bool, from *Mark,
 // copyFrames writes the frames after a mark, without their times.
 func copyFrames(from io.Reader, mark *Mark, stdout, stderr io.Writer) error {
 	begin := *mark
-	seen := 0 // frames with the time of begin
+	seen := 0 // number of frames at the time of begin
 	header := make([]byte, headerSize)
 	var frame bytes.Buffer
 	for {

@@ -144,7 +144,7 @@ func TestALargeCallAboutOneJobIsMadeInParts(t *testing.T) {
 	}
 }
 
-// backlog makes a job with a few runs of which all but one have keys of their own.
+// backlog creates a job with a few runs, all but one with keys of their own.
 func backlog(t *testing.T, s *shelf.Shelf, in int) {
 	t.Helper()
 	b := storetest.NewBacklog(t, func(t *testing.T, opt storetest.Options) store.Store {

@@ -41,7 +41,7 @@ func (b *Backend) Append(ctx context.Context, records []store.Record) error {
 	}
 }
 
-// appending returns what records change.
+// appending returns the state that an append changes.
 func (b *Backend) appending(records []store.Record) *Txn {
 	b.mu.RLock()
 	defer b.mu.RUnlock()

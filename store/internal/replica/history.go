@@ -106,14 +106,14 @@ func (b *Backend) Output(ctx context.Context, run job.ID, attempt, fromSeq, limi
 // number reads what big has written.
 func number(text string) int64 { return int64(binary.BigEndian.Uint64([]byte(text))) }
 
-// expiry is what one call of Expire has found.
+// expiry is the progress of one call of Expire.
 type expiry struct {
 	left int
 	cut  bool // some is incomplete
 	// some are records that expire at least in part, latest first, each with whether it expires as
 	// a whole.
 	some []candidate
-	// groups are the remaining records of groups of which some expire.
+	// groups are the remaining records of partly expired groups.
 	groups map[*group][]*store.Record
 }
 

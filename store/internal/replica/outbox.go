@@ -87,7 +87,7 @@ func (c *Control) UseHistory(ctx context.Context, id store.HistoryID) error {
 	}
 }
 
-// usedHistoryKey is what the history has that belongs to this control store.
+// usedHistoryKey names the history of this control store.
 const usedHistoryKey = "history-apart"
 
 // ErrHistoryApart is returned by Open for a store with a separate history, if it is to be

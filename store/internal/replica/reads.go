@@ -86,7 +86,7 @@ func (b *Backend) ListJobs(ctx context.Context, q store.JobQuery) (list []*store
 	}); err != nil {
 		return nil, "", err
 	}
-	// Definitions are read as far as they are needed.
+	// some bounds the definitions read at once: later ones may not be needed.
 	const some = 100
 	for at := 0; at < len(cells); at += some {
 		part := cells[at:min(at+some, len(cells))]

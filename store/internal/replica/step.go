@@ -187,7 +187,7 @@ func (t *tx) Now() (time.Time, error) {
 	return now, err
 }
 
-// found is what a Load has found in the copy: documents are read when it is not locked.
+// found is the result of a Load in the copy: documents are read when it is not locked.
 type found struct {
 	jobs, named, following, naming []*cell
 	names, upstreams, calendars    []string

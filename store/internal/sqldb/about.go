@@ -18,8 +18,8 @@ type About struct {
 	Durable bool
 	// Unusable says why this Belfry cannot use its schema; nil if it can.
 	Unusable error
-	// Denied is what servers do and the user may not, or no user may for now: each follows
-	// "may not".
+	// Denied are actions that servers need and the user, or any user for now, may not do: each
+	// follows "may not".
 	Denied []string
 }
 

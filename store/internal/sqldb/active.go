@@ -81,7 +81,7 @@ func (t *tx) namedRuns(text string, args ...any) (list []store.Run, err error) {
 	return list, q.Err()
 }
 
-// newRuns is what is written of a new run.
+// newRuns has the columns of a new run.
 var newRuns = &Table{Name: "active", Key: 1, Columns: slices.Concat(
 	savedRuns.Columns[:1], []Column{
 		{"job", Blob}, {"kind", Int}, {"run_key", Text}, {"shard", Int}, {"shards", Int}, {"scheduled", Int}, {"params", Text}, {"parent", Blob},

@@ -53,7 +53,7 @@ func (d *distant) boot() time.Duration {
 	return time.Since(d.begun) + d.slept
 }
 
-// shows returns what the clock of the database shows.
+// shows returns the present time of the database's clock.
 func (d *distant) shows() time.Time {
 	gone := d.boot()
 	d.mu.Lock()

@@ -46,7 +46,7 @@ type DB interface {
 	Close() error
 }
 
-// Fault is what an error of a database means for the call that met it.
+// Fault is the meaning of an error of a database for a call.
 type Fault uint8
 
 // The meanings of an error.
@@ -109,7 +109,7 @@ type Rows interface {
 	View() []byte
 	// Close ends the rows early. It may be called again.
 	Close()
-	// Err returns what went wrong, after Next has returned false or Close.
+	// Err returns the error, after Next has returned false or Close.
 	Err() error
 }
 

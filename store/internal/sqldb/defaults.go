@@ -71,7 +71,7 @@ func (t *tx) defaults() (have, begun string, err error) {
 	return have, begun, q.Err()
 }
 
-// defaults is how far the jobs have the defaults of this start.
+// defaults is the progress of applying the defaults of this start.
 type defaults struct {
 	s     *backend
 	text  string // they, as JSON

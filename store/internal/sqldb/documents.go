@@ -24,7 +24,7 @@ type definition struct {
 	pauseReason           job.Reason
 }
 
-// definitionOf returns what rarely changes about a job, with a number in the feed.
+// definitionOf returns the parts of a job that rarely change, with a number in the feed.
 func definitionOf(j *engine.Job, seq int64) *definition {
 	return &definition{
 		seq: seq, version: j.Version, document: j.Document, created: j.Created, changed: j.Changed,

@@ -27,7 +27,7 @@ const (
 	hotPlanned = 400_000
 )
 
-// hotJob is what is remembered of a job.
+// hotJob is the cached data of a job.
 type hotJob struct {
 	job    engine.Job
 	seq    int64

@@ -13,7 +13,7 @@ import (
 	"github.com/belfry-cron/belfry/store/internal/ledger"
 )
 
-// Restored is what GoOnFromNow has found.
+// Restored is the result of GoOnFromNow.
 type Restored struct {
 	Jobs int
 	// Ended counts the runs that were planned or running in the backup, and will not run here.

@@ -411,7 +411,7 @@ func (st *step) loadSlotsOf(b *engine.Batch, text string, of slots, until time.T
 	return st.addMembers(b, of, keys, own, runs)
 }
 
-// slotState is what of a slot is cut at store.MaxBatch.
+// slotState is the state of a slot whose lists were cut at store.MaxBatch.
 type slotState struct {
 	key   string
 	state job.RunState

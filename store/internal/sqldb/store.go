@@ -281,7 +281,7 @@ func (s *backend) transact(ctx context.Context, adds bool, do func(t *tx) error)
 	}
 }
 
-// retryState is what a step remembers from one try to the next.
+// retryState is kept from one try of a step to the next.
 type retryState struct {
 	// Locks besides the expected ones.
 	jobs  map[job.ID]bool

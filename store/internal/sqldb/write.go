@@ -185,7 +185,7 @@ func (st *step) writeJobs(c *engine.Changes) error {
 	return st.insertAudit(c.Audit, entry)
 }
 
-// states is what of a job is written by each step that changes it.
+// states has the columns of a job that each step about it writes.
 var states = &Table{Name: "job_state", Key: 1, Columns: []Column{
 	{"uid", Blob}, {"seq", Int}, {"version", Int}, {"epoch", Int}, {"state", Int}, {"deleted", Int}, {"cursor_at", Int}, {"floor_at", Int},
 	{"planner", Blob}, {"planned", Int}, {"failures", Int}, {"previous", Int}, {"previous_ok", Int}, {"previous_failed", Text}, {"completed", Int},

@@ -48,7 +48,7 @@ func (s *Shelf) Open(ctx context.Context, m Machine, lookAhead time.Duration) (s
 	return replica.Open(ctx, Driver{s, m.Late, m.Away}, replica.Options{Wall: m.Wall, Boot: m.Boot, LookAhead: lookAhead, KeepDefaults: true})
 }
 
-// Driver is what one process has of a shelf.
+// Driver is one process's driver of a shelf.
 type Driver struct {
 	*Shelf
 	// Late and Away are set as in Machine.

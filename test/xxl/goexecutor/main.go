@@ -22,7 +22,7 @@ const (
 	counts = 200 * time.Millisecond
 )
 
-// logs are what runs have written, by their numbers.
+// logs are the outputs of runs, by their numbers.
 var logs sync.Map
 
 func write(p *xxl.RunReq, format string, args ...any) {
