@@ -106,6 +106,14 @@ func TestServerScripts(t *testing.T) {
 			"ping":  ping,
 			"shows": shows,
 			"shown": shown,
+			"logged": func(ts *testscript.TestScript, _ bool, args []string) {
+				log, want := &ts.Value(serverKey{}).(*runningServer).log, regexp.MustCompile("(?m)"+args[0])
+				for deadline := time.Now().Add(patience); !want.MatchString(log.String()); time.Sleep(20 * time.Millisecond) {
+					if time.Now().After(deadline) {
+						ts.Fatalf("the server does not log %s:\n%s", want, log.String())
+					}
+				}
+			},
 			"interrupt": func(ts *testscript.TestScript, _ bool, _ []string) {
 				s := ts.Value(serverKey{}).(*runningServer)
 				if code := s.stop(); code != cli.ExitOK {
