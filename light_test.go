@@ -308,6 +308,27 @@ func TestAHandlerThatBlocksKeepsNoOtherFromItsStart(t *testing.T) {
 	})
 }
 
+// As cron of robfig starts it: what fell due before the stop is not lost for want of room.
+func TestWhatIsDueBeforeAStopStillStarts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newLight(t, belfry.WithCapacity(1))
+		var seen notes
+		for i := range 3 {
+			s.Job(fmt.Sprintf("job-%d", i), belfry.Every(time.Minute), belfry.LateBy(time.Minute), belfry.Func(func(context.Context, *belfry.Run) error {
+				seen.add("%02d", time.Now().Second())
+				time.Sleep(4 * time.Second)
+				return nil
+			}))
+		}
+		stop := belfrytest.Run(t, s)
+		belfrytest.Advance(61 * time.Second)
+		stop()
+		if got := seen.sorted(); !slices.Equal(got, []string{"00", "04", "08"}) {
+			t.Errorf("started at %v", got)
+		}
+	})
+}
+
 func TestLightModeLogsWhatItDoesNotKeep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer

@@ -38,7 +38,7 @@ type light struct {
 	free    *lightRun   // unused runs of plain jobs, linked by after
 	kept    []*lightRun // the last ended runs of Trigger
 	running bool
-	closed  bool          // no more runs start
+	closed  bool          // nothing more falls due
 	begun   atomic.Int64  // how many runs
 	looking int           // goroutines between two handlers
 	busy    int           // goroutines in a handler
@@ -288,7 +288,7 @@ func (l *light) newRun(j *lightJob, kind job.RunKind, at time.Time) *lightRun {
 
 // take returns the next run that may start, or nil.
 func (l *light) take(now time.Time) *lightRun {
-	for l.ready.head < len(l.ready.list) && l.busy < l.s.settings.capacity && !l.closed {
+	for l.ready.head < len(l.ready.list) && l.busy < l.s.settings.capacity {
 		h := &l.ready.list[l.ready.head]
 		if r := h.run; r != nil {
 			l.ready.pop()
@@ -317,6 +317,10 @@ func (l *light) take(now time.Time) *lightRun {
 				most = min(most, h.next.Sub(h.at)-1)
 			}
 			r.due = h.at.Add(rand.N(most))
+			if l.closed {
+				l.conclude(r, job.OutcomeLost, reason.NodeStopped.Of(), now)
+				continue
+			}
 			l.at(r.due, func(time.Time) { l.ready.push(herd{run: r}) })
 			continue
 		}
@@ -358,6 +362,10 @@ func (l *light) admit(r *lightRun, now time.Time) bool {
 		l.conclude(r, job.OutcomeSkipped, l.holder(j), now)
 		return false
 	}
+	if l.closed {
+		l.conclude(r, job.OutcomeLost, reason.NodeStopped.Of(), now)
+		return false
+	}
 	r.state = job.StateWaiting
 	j.waiting++
 	last := &j.next
@@ -390,7 +398,7 @@ func (l *light) end(r *lightRun, cause *executor.Cancelled) {
 // help makes a goroutine look for work, unless one does. So a blocking handler delays no other, and
 // short handlers need few goroutines.
 func (l *light) help() {
-	if l.running && !l.closed && l.looking == 0 && l.ready.head < len(l.ready.list) && l.busy < l.s.settings.capacity {
+	if l.running && l.looking == 0 && l.ready.head < len(l.ready.list) && l.busy < l.s.settings.capacity {
 		l.looking++
 		go l.work(l.begun.Load(), time.Now())
 	}
@@ -601,15 +609,12 @@ func (l *light) find(id RunID) *lightRun {
 func (l *light) stop() {
 	l.mu.Lock()
 	l.closed = true
-	l.ready = herds{}
-	now := l.now()
-	for r := l.first; r != nil; {
-		after := r.after
-		if r.state != job.StateRunning {
-			l.conclude(r, job.OutcomeLost, reason.NodeStopped.Of(), now)
-		}
-		r = after
+	due := map[*lightRun]bool{} // these still start, as room allows
+	for _, h := range l.ready.list[l.ready.head:] {
+		due[h.run] = true
 	}
+	l.abandon(due)
+	l.help()
 	if l.busy == 0 && l.looking == 0 {
 		l.closeIdle()
 	}
@@ -618,6 +623,8 @@ func (l *light) stop() {
 		return
 	}
 	l.mu.Lock()
+	l.ready = herds{}
+	l.abandon(nil)
 	var running []*lightRun
 	grace := time.Duration(0)
 	for r := l.first; r != nil; r = r.after {
@@ -630,6 +637,18 @@ func (l *light) stop() {
 	}
 	if !l.isIdleWithin(grace + abandonMargin) {
 		l.s.settings.log.Warn("handlers ignore the end of their context and are left behind", "handlers", len(running))
+	}
+}
+
+// abandon ends what has not started, but for some runs.
+func (l *light) abandon(but map[*lightRun]bool) {
+	now := l.now()
+	for r := l.first; r != nil; {
+		after := r.after
+		if r.state != job.StateRunning && !but[r] {
+			l.conclude(r, job.OutcomeLost, reason.NodeStopped.Of(), now)
+		}
+		r = after
 	}
 }
 
