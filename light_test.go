@@ -308,7 +308,7 @@ func TestAHandlerThatBlocksKeepsNoOtherFromItsStart(t *testing.T) {
 	})
 }
 
-// As cron of robfig starts it: what fell due before the stop is not lost for want of room.
+// Runs due before a stop still start, as in robfig/cron, even if they must wait for capacity.
 func TestWhatIsDueBeforeAStopStillStarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLight(t, belfry.WithCapacity(1))

@@ -609,7 +609,7 @@ func (l *light) find(id RunID) *lightRun {
 func (l *light) stop() {
 	l.mu.Lock()
 	l.closed = true
-	due := map[*lightRun]bool{} // these still start, as room allows
+	due := map[*lightRun]bool{} // these still start, as capacity permits
 	for _, h := range l.ready.list[l.ready.head:] {
 		due[h.run] = true
 	}
@@ -640,7 +640,7 @@ func (l *light) stop() {
 	}
 }
 
-// abandon ends what has not started, but for some runs.
+// abandon ends the runs that have not started, except those in but.
 func (l *light) abandon(but map[*lightRun]bool) {
 	now := l.now()
 	for r := l.first; r != nil; {

@@ -22,8 +22,8 @@ import (
 // RunID identifies a run. Its text sorts by the time of creation.
 type RunID = job.ID
 
-// Run is an attempt for its handler. Its methods may be called by any goroutine until the handler
-// returns.
+// Run is an attempt of a run, as its handler sees it. Its methods may be called by any goroutine
+// until the handler returns.
 type Run struct {
 	ID        RunID
 	Job       string // its name

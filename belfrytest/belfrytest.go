@@ -48,7 +48,7 @@ func Shared() store.Opener {
 	return func(context.Context) (store.Store, error) { return s, nil }
 }
 
-// shared is a store that closing does not affect.
+// shared is a store that does not belong to one process.
 type shared struct{ *memory.Store }
 
 // EventsElsewhere implements store.Control: all processes are this one.

@@ -171,8 +171,7 @@ func TestJSONMayHoldSeveralDocuments(t *testing.T) {
 	}
 }
 
-// TestValidateReportsFurtherMistakes reads documents with mistakes for Decode and others for
-// Validate, and some that only seem to follow. Standard input has no extension.
+// Standard input has no extension: its content shows the format.
 func TestYAMLMayBeginWithABracket(t *testing.T) {
 	for _, text := range []string{
 		"{name: a, run: {shell: x}}", "\n{ 'name': a, run: {shell: x}}", "[{name: a, run: {shell: x}}]", "[ {\"name\": \"a\", \"run\": {\"shell\": \"x\"}} ]",
@@ -191,6 +190,8 @@ func TestYAMLMayBeginWithABracket(t *testing.T) {
 	}
 }
 
+// TestValidateReportsFurtherMistakes reads documents with mistakes for Decode and others for
+// Validate, and some that only seem to follow.
 func TestValidateReportsFurtherMistakes(t *testing.T) {
 	for _, c := range []struct {
 		what, text string

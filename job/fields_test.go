@@ -62,7 +62,7 @@ func TestTagsAreComplete(t *testing.T) {
 					t.Errorf("%s has the bound %q, which cannot be read", at, text)
 				}
 			}
-			// A plain field may be zero if zero is allowed.
+			// A plain field cannot tell an allowed zero from an unset value.
 			if isNumber(f.typ) && f.min != "" && bound(f.typ, f.min) == 0 {
 				t.Errorf("%s allows zero and is no pointer", at)
 			}

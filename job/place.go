@@ -98,7 +98,7 @@ const (
 	StrategyLeastRecentlyUsed   Strategy = "least_recently_used"
 	StrategyLeastFrequentlyUsed Strategy = "least_frequently_used"
 	StrategyFirstIdle           Strategy = "first_idle" // the first executor that is not running the job
-	StrategyBroadcast           Strategy = "broadcast"  // all nodes, each with its own run
+	StrategyBroadcast           Strategy = "broadcast"  // all nodes or executors, each with its own run
 )
 
 // Values returns all strategies.

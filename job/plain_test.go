@@ -11,7 +11,7 @@ import (
 func samePlain(t *testing.T, text string) (plain bool) {
 	t.Helper()
 	if partsOf("a.yaml", []byte(text), len(text)+1) == nil {
-		return false // the text is unlimited, and this test does not read it
+		return false // package job would not read the text in parts, and so not as a plain one
 	}
 	got := (&plainReader{}).document(text, 1)
 	if got == nil {

@@ -61,7 +61,7 @@ type UpstreamOn string
 // The required outcomes of another job's run.
 const (
 	OnSucceeded UpstreamOn = "succeeded"
-	OnFailed    UpstreamOn = "failed"   // failed, timed out or lost, without a retry
+	OnFailed    UpstreamOn = "failed"   // failed, timed out or lost, without a further retry
 	OnFinished  UpstreamOn = "finished" // either
 )
 

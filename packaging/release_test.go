@@ -152,7 +152,7 @@ func TestPlatformsAreNamed(t *testing.T) {
 	}
 }
 
-// installed are the files of a package, with their modes.
+// installed are files that a package must have.
 var installed = []string{
 	"/etc/belfry/belfry.yaml", "/etc/default/belfry", "/usr/bin/belfry", "/usr/lib/systemd/system/belfry.service",
 	"/usr/share/bash-completion/completions/belfry", "/usr/share/doc/belfry/copyright", "/usr/share/fish/vendor_completions.d/belfry.fish",

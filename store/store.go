@@ -511,6 +511,6 @@ type AuditQuery struct {
 	Action    string    // such as "job.change", or its first part: all changes of jobs
 	Group     string    // changes of one request
 	From, To  time.Time // To is excluded
-	Before    int64     // the sequence number after the list; 0 begins with the latest
+	Before    int64     // the list has smaller sequence numbers; 0 begins with the latest
 	Limit     int
 }

@@ -237,7 +237,7 @@ func (r *result) awaitStart(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil // an error means that there is none
+	return nil // read reports that there is none
 }
 
 // counts reports whether a start falls into the measured time.

@@ -325,7 +325,7 @@ func (b *bench) xxlBurst(ctx context.Context) ([]Figure, error) {
 			return nil, errors.New("the jobs were made too late for their instant")
 		}
 	}
-	const within = 10 * time.Second // after which a missing request counts
+	const within = 10 * time.Second // after which an unsent request counts as missing
 	for until := due.Add(within); time.Now().Before(until); {
 		if late, _, err := l.sentBetween(due, due.Add(time.Second), func(int) time.Duration { return 0 }); err != nil || len(late) >= jobs {
 			break

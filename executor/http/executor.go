@@ -422,7 +422,7 @@ func isRedirect(status int) bool {
 }
 
 // harmless are the headers that follow a redirect to another host. All other headers of a job may
-// be secret, whatever their name, and so may the address in Referer. An Idempotency-Key follows if
+// be secret, whatever their name, and so may the query in Referer. An Idempotency-Key follows if
 // it is the run's.
 var harmless = []string{"Accept", "Accept-Language", "User-Agent",
 	"Belfry-Job", "Belfry-Run", "Belfry-Attempt", "Belfry-Scheduled", "Belfry-Shard", "Belfry-Shards"}

@@ -55,8 +55,8 @@ func commandLine(s *job.Shell, file string) ([]string, error) {
 }
 
 // named returns the interpreter in the first line of a script and, as on Linux, the rest of the
-// line as one argument; nil without such a line. The kernel cannot run scripts in a directory
-// mounted noexec.
+// line as one argument; nil without such a line. The kernel cannot do that for scripts in a
+// directory mounted noexec.
 func named(script string) []string {
 	line, isNamed := strings.CutPrefix(script, "#!")
 	if !isNamed {

@@ -332,7 +332,7 @@ func (s *supervision) signal(sig syscall.Signal) {
 		s.prepared.cgroup.kill()
 	case unix.SIGTERM:
 		s.prepared.cgroup.terminate(s.proc.pid)
-		// A stopped process can only then end.
+		// A stopped process only handles SIGTERM once it continues.
 		_ = unix.Kill(-s.proc.pid, unix.SIGCONT)
 	}
 }
@@ -346,7 +346,7 @@ func (s *supervision) empty() bool {
 	if errors.Is(unix.Kill(-s.proc.pid, 0), unix.ESRCH) {
 		return true
 	}
-	// As process 1 it is the parent of orphans, and must reap them.
+	// As process 1 this process is the parent of orphans, which are zombies until it reaps them.
 	for {
 		if pid, err := unix.Wait4(-s.proc.pid, nil, unix.WNOHANG, nil); err != nil || pid <= 0 {
 			break

@@ -157,7 +157,7 @@ func TestLeftoverProcessesAreEnded(t *testing.T) {
 			r, _, stderr := run(t, e, a)
 			got := times.ReplaceAllString(r.Reason.String(), "T")
 			if late := time.Since(began) > leftoverWait && c.want == "" && got == asked; late {
-				got = "" // a slow machine may end a command that would have ended
+				got = "" // a slow machine may signal a command that would have ended on its own
 			}
 			if r.Outcome != job.OutcomeSucceeded || got != c.want || stderr != "" {
 				t.Errorf("%s %q, want success: %s", describe(r), stderr, c.want)

@@ -87,7 +87,7 @@ type Config struct {
 	// Path is the PATH of commands. Default: the directories of the system's
 	// programs, and none of a user.
 	Path string
-	// The job's own come after it.
+	// Env is added to the environment of all commands. The job's own variables come after it.
 	Env map[string]string
 
 	// DefaultUser runs the jobs without a user if the node runs as root. By default there is none,

@@ -13,7 +13,7 @@ import (
 )
 
 // umaskOfProcess returns the umask of this process, which can only be read by setting it:
-// for a moment to one that closes all.
+// for a moment to one that denies everything.
 func umaskOfProcess() job.Umask {
 	own := unix.Umask(0o777)
 	unix.Umask(own)

@@ -144,7 +144,7 @@ func (c *caller) ask(ctx context.Context, to target, path string, body []byte) (
 	return xxl.ReadAnswer(read)
 }
 
-// withoutURL removes the URL from an error, which names the address already.
+// withoutURL removes the URL from an error: messages name the address separately.
 func withoutURL(err error) error {
 	var failure *url.Error
 	if errors.As(err, &failure) {

@@ -156,7 +156,8 @@ func (g *giving) isIdle(ctx context.Context, to target) bool {
 	return err == nil
 }
 
-// give sends the attempt to an executor. done is false if the request certainly did not arrive.
+// give sends the attempt to an executor, and reports whether the attempt is done: false means that
+// the request certainly did not arrive.
 func (g *giving) give(ctx context.Context, to target) (executor.Result, bool) {
 	at, x := g.attempt, g.xxl
 	allows := at.Job.Policy.Overlap == job.OverlapAllow

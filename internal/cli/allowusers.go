@@ -213,7 +213,7 @@ func beside(path string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-new-") // cron skips it
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-new-") // cron skips names that begin with a dot
 	if err != nil {
 		return nil, err
 	}

@@ -70,7 +70,7 @@ func (env Env) path(name string) string {
 // returns its exit code. What went wrong is on env.Stderr by then.
 func Run(ctx context.Context, env Env, args []string) ExitCode {
 	root := newRoot(env) //nolint:contextcheck // commands receive ctx when they run
-	// The command library asks for printed help without its result.
+	// The command library ignores whether the help could be printed.
 	var help error
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { help = printHelp(env, cmd) })
 	root.SetArgs(args)

@@ -285,8 +285,8 @@ func undoImport(ctx context.Context, env Env, ask importFlags, tables []cronTabl
 	return nil
 }
 
-// jobsToDelete returns the jobs of an owner that documents describe. The error is for an absent
-// server.
+// jobsToDelete returns the jobs of an owner that documents describe. The error is for a server
+// that does not answer.
 func jobsToDelete(ctx context.Context, env Env, ask importFlags, documents []job.Document) (server *remote, names []string, err error) {
 	if server, err = connect(env, ask.connection); err != nil {
 		return nil, nil, err
@@ -318,7 +318,8 @@ func jobsToDelete(ctx context.Context, env Env, ask importFlags, documents []job
 	}
 }
 
-// replace writes the text of a table, unless it has changed since, after a named copy.
+// replace writes the text of a table, unless it has changed since, after
+// a copy to the path backup, unless that is "".
 func (t *cronTable) replace(ctx context.Context, text, backup string) error {
 	if t.user != "" {
 		return replaceCrontab(ctx, t, text, backup)

@@ -46,7 +46,7 @@ belfry export | belfry apply -f - --server https://other.example`,
 func export(ctx context.Context, server *remote, ask exportFlags) error {
 	namespace := server.listNamespace(ask.all)
 	var documents []job.Document
-	// The calendars that jobs name come before them.
+	// Calendars, pools, channels and executors precede the jobs that name them.
 	calendars, err := server.Calendars(ctx, namespace)
 	if err != nil {
 		return err

@@ -29,16 +29,16 @@ func RunAsFirst(ctx context.Context, env Env, args []string) ExitCode {
 	return code
 }
 
-// more than anyone sends before they are forwarded
+// runBelow runs this program as a child of this process until it ends, and returns its exit code.
 func runBelow(args []string) (ExitCode, error) {
 	program, err := os.Executable()
 	if err != nil {
 		return ExitFailed, failed("find this program: %v", err)
 	}
-	signals := make(chan os.Signal, 8) // A group of its own, since a terminal would send each interrupt twice.
+	signals := make(chan os.Signal, 8) // more than anyone sends before they are forwarded
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 	defer signal.Stop(signals)
-	// it may just have ended
+	// It has a process group of its own, since a terminal would send it each interrupt a second time.
 	server, err := os.StartProcess(program, append([]string{program}, args...), &os.ProcAttr{
 		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}, Sys: &syscall.SysProcAttr{Setpgid: true},
 	})

@@ -525,7 +525,7 @@ func (r *remote) sayKept(ctx context.Context, id job.ID) (stop func()) {
 }
 
 // awaitMade waits for the end of a created run, and shows its output in the meantime if requested.
-// The id of any shard but the first is shown.
+// Of a shard other than the first, run may have only the id.
 func awaitMade(ctx context.Context, server *remote, ask waiting, run client.Run) (client.Run, error) {
 	defer server.sayKept(ctx, run.ID)()
 	if !ask.logs {

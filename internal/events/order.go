@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// orderWait is how long events wait for earlier events that come from another process: which
-	// are some tenths of a second late.
+	// orderWait is how long events wait for earlier events of another process, which come some
+	// tenths of a second late.
 	orderWait = 500 * time.Millisecond
 	// orderEvery is the interval of checks for events that have waited that long: a check at each
 	// step would examine all of them.
@@ -20,7 +20,7 @@ const (
 	waitingMax, waitingOff = 8192, 1024
 )
 
-// step is the events of a step, and when they arrived.
+// step is a list of events that belong together, and when they arrived.
 type step struct {
 	list []store.Event
 	came time.Time

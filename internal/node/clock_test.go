@@ -111,7 +111,7 @@ func TestClockStepReapsNoLiveNode(t *testing.T) {
 		s := newSettable(t, o)
 		s.exec.do = sleeps(5 * time.Minute)
 		var once sync.Once
-		o.lost = func() { once.Do(func() { s.ahead.Add(int64(time.Hour)) }) } // correct again when the node looks
+		o.lost = func() { once.Do(func() { s.ahead.Add(int64(time.Hour)) }) } // exactly when the node looks
 		w := &world{t: t, store: o}
 		j := w.apply(`{name: j, schedule: {at: ["2000-01-01T00:00:10Z"]}, run: {shell: "true"}}`)
 		time.Sleep(8 * time.Minute)

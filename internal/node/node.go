@@ -356,7 +356,7 @@ func (n *Node) join(ctx context.Context) error {
 	}
 	select {
 	case n.predecessors <- m.Predecessors():
-	default: // sessions change faster than the loop handles
+	default: // sessions change faster than the loop handles them
 	}
 	return nil
 }
@@ -606,7 +606,7 @@ func (n *Node) startBootJobs(ctx context.Context, m *membership.Member) {
 	n.booted = err == nil
 }
 
-// distributeHints passes hints to their subjects.
+// distributeHints passes hints to the parts of the node that they concern.
 func (n *Node) distributeHints(ctx context.Context, hints <-chan store.Hint) {
 	for hint := range hints {
 		if hint&store.HintNodes != 0 {

@@ -17,7 +17,7 @@ func (n *Node) deliver(ctx context.Context) error {
 	if n.config.Spool == nil || n.config.Work == nil {
 		return nil
 	}
-	session, err := n.newID() // the session of no node: results count by their attempts' tokens
+	session, err := n.newID() // a session of no node: results count by their attempts' tokens
 	if err != nil {
 		return err
 	}

@@ -290,7 +290,7 @@ func News(why, cause string) string {
 	return cause
 }
 
-// Beside returns a reason in English followed by its cause, unless they are equal.
+// Beside returns a reason in English followed by what its cause adds.
 func Beside(why, cause string) string {
 	news := News(why, cause)
 	if why == "" || news == "" {

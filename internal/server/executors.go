@@ -26,7 +26,7 @@ import (
 // commands must be ended and settled.
 func (s *Server) makeExecutors(ctx context.Context) (func(*job.Job) executor.Executor, error) {
 	log := func(text string) { s.Log.Warn("watchdog: " + text) }
-	// A used directory is refused by the store; this waits for the watchdog of a node that just
+	// The store has refused a directory in use; this waits for the watchdog of a node that just
 	// died.
 	ctx, cancel := context.WithTimeout(ctx, watchdogWait)
 	defer cancel()

@@ -6,8 +6,8 @@ import (
 	"syscall"
 )
 
-// keepInherited keeps files that the server inherited from the commands of jobs: other users must
-// not read them, and no command may hold a lock or a pipe through them. Files opened by this
+// keepInherited closes files that the server inherited to the commands of jobs: commands of another
+// user must not read them, and none may hold a lock or a pipe through them. Files opened by this
 // program are never inherited.
 func keepInherited() {
 	names, err := os.ReadDir("/dev/fd")

@@ -83,7 +83,8 @@ func mappingOf(c config.OIDC) signin.Mapping {
 	return m
 }
 
-// signInAt returns the address of the provider without a path; "" without a provider.
+// signInAt returns the address of this server at which people sign in, without a path; "" without a
+// provider.
 func (s *Server) signInAt() string {
 	if s.signIn == nil {
 		return ""

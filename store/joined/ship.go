@@ -223,7 +223,8 @@ func cut(r *store.Record, err error) {
 	r.Run.Node = short(r.Run.Node)
 }
 
-// shipOutput appends the output that waits on this node. Refused output does not delay records.
+// shipOutput appends the output that waits on this node. Refused output waits, without delaying
+// records.
 func (s *Store) shipOutput(ctx context.Context) error {
 	s.mu.Lock()
 	again := s.refusing.err != nil // a second refusal, after a pause, is no passing fault

@@ -15,6 +15,7 @@ import (
 // statement takes a fixed number of rows. A text or blob with a letter that could end the literal
 // is written in hexadecimal digits, so that the mode of a connection does not matter.
 
+// text is the text of one or several statements.
 type text struct{ strings.Builder }
 
 // statement writes a statement with its arguments.
@@ -116,7 +117,7 @@ func (t *text) write(op sqldb.Op, b *sqldb.Batch, row int) int {
 	if op == sqldb.Delete {
 		return t.delete(b, row)
 	}
-	var listed []int // columns that differ between rows
+	var listed []int // columns written in each row
 	for i := range b.Columns {
 		switch {
 		case i < b.Key:

@@ -237,7 +237,7 @@ func Check(ctx context.Context, url string) (about About, err error) {
 			about.Offset = time.Unix(parts[0], 1000*parts[1]).Sub(sent.Add(time.Since(sent) / 2))
 		}
 		settings, err := node.Do(within, node.B().ConfigGet().Parameter("*").Build()).AsStrMap()
-		if err == nil { // INFO may be forbidden
+		if err == nil { // CONFIG may be forbidden
 			about.Sync = settings["appendfsync"]
 			about.Least, _ = strconv.Atoi(settings["min-replicas-to-write"])
 		}

@@ -194,10 +194,10 @@ type stmt struct {
 	p      uintptr
 	params int32
 	values uintptr   // memory of valuesMax bytes for bound texts and blobs
-	used   int       // further memory for larger values
-	large  []uintptr // last value of each parameter
+	used   int       // number of used bytes of values
+	large  []uintptr // further memory for larger values
 	bound  int32
-	last   []lastValue // that each parameter was given
+	last   []lastValue // last value of each parameter
 	column int32
 	wrong  error
 }

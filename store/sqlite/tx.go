@@ -257,7 +257,7 @@ func (d *database) statement(text string) *statement {
 	own = strings.ReplaceAll(own, "uid/*n*/", "n")
 	own = numberOf.ReplaceAllString(own, "(select n from names where uid = $1)")
 	own = uidOf.ReplaceAllString(own, "(select uid from names where n = $1)")
-	// SQLite must read the tables in the order of their names.
+	// SQLite must read the tables in the order in which the statement names them.
 	own = strings.ReplaceAll(own, " join ", " cross join ")
 	own = strings.ReplaceAll(own, " left cross join ", " left join ")
 	s := &statement{parts: strings.Split(own, "?*")}

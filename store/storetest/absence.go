@@ -29,7 +29,7 @@ var absenceTests = []test{
 			{"none", "late late late", 110 * time.Second}, // not due yet when the node returns
 			{"latest", "late late started", 0},
 			{"latest", "late late late", 8 * time.Second},
-			{"latest", "late late late", 80 * time.Second}, // the next one had fallen due on time
+			{"latest", "late late late", 80 * time.Second}, // the next one had fallen due, and is on time
 			{"latest", "late late started", 110 * time.Second},
 			{"all", "started started started", 8 * time.Second},
 		} {

@@ -348,7 +348,7 @@ var endTests = []test{
 		mine, err := store.RunsOn(e.ctx, e, e.a.ID)
 		e.must(err)
 		e.must(e.Reap(e.ctx, e.join("b").ID, []store.Attempt{a})) // not its predecessor
-		e.must(e.Reap(e.ctx, e.join("b").ID, []store.Attempt{a})) // nor if it belongs to a session with attempts
+		e.must(e.Reap(e.ctx, e.join("b").ID, []store.Attempt{a})) // this session has a predecessor, but another one
 		equal(e, "state", e.run(a.Run).State, job.StateRunning)
 		e.must(e.Reap(e.ctx, next.ID, []store.Attempt{mine[0].Present()}))
 		contains(e, "reason", e.gone(a.Run, job.OutcomeLost).Attempt.Reason.String(), "started again")

@@ -448,7 +448,7 @@ var jobTests = []test{
 		e.claim(e.a, runs[0], store.Started)
 		e.claim(e.a, runs[1], store.Started)
 		e.finish(runs[0], job.OutcomeSucceeded)
-		e.clock.Advance(2 * time.Hour) // longer than a late start may be
+		e.clock.Advance(2 * time.Hour) // longer than its start may be delayed
 		e.must(e.Renew(e.ctx, e.a.ID, store.Load{}))
 		e.tidy()
 		equal(e, "deleted while a shard ran", e.reload(j).Deleted, false)

@@ -56,7 +56,7 @@ type pair struct {
 	random *rand.Rand
 	trace  []string
 	wrong  []string // what is different
-	taken  []int    // number of steps until the first
+	taken  []int    // the steps until the first difference
 
 	uids     []job.ID        // uids that the step creates, in both stores
 	nodes    []store.Session // sessions that have joined

@@ -246,7 +246,7 @@ var overlapTests = []test{
 		e.claim(e.a, runs[2], store.Started)
 	}},
 	{"overlap: replace never replaces a later run by an earlier one", func(e *env) {
-		// As when the first node is late, and another node claims the run.
+		// As when the node of the first run is late, and another node claims that run.
 		claimed := func(runs []store.Attempt, want ...store.Verdict) {
 			e.Helper()
 			for i, a := range runs {
@@ -997,7 +997,7 @@ var overlapTests = []test{
 		e.claim(e.a, runs[0], store.Started)
 		e.claim(e.a, runs[1], store.Waiting)
 		e.claim(e.a, runs[2], store.Waiting)
-		e.put(everyMinute + "\npolicy: {overlap: queue}") // the slot is no longer needed
+		e.put(everyMinute + "\npolicy: {overlap: queue}") // the previous success is no longer needed
 		equal(e, "state", e.run(runs[1].Run).State, job.StateReady)
 	}},
 }

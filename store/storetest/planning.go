@@ -198,7 +198,7 @@ var planningTests = []test{
 		e.clock.Advance(3 * time.Second)
 		e.claim(e.a, runs[0], store.Started)
 		e.finish(runs[0], job.OutcomeFailed) // it waits for its next attempt
-		e.claim(e.a, runs[1], store.Started) // the edit recalls it
+		e.claim(e.a, runs[1], store.Started) // the pause recalls it
 		paused := e.put(text + "\npaused: true")
 		equal(e, "planned after the pause", paused.Planned, 2)
 		resumed := e.put(text)

@@ -51,7 +51,7 @@ func TestMain(m *testing.M) {
 }
 
 // cluster stands for Kubernetes: it mounts volumes below a directory and starts containers as
-// processes, as root with the pod's user.
+// processes, with the pod's user if the test runs as root.
 type cluster struct {
 	t       *testing.T
 	objects rendered

@@ -115,7 +115,7 @@ func (c *checker) read() error {
 }
 
 // old reports whether an event at a moment is old enough to have had its effect. At the end
-// attempts take shortAttempt at most.
+// attempts are short.
 func (c *checker) old(at time.Time) bool { return at.Before(c.calm.Add(-quietAfter)) }
 
 // record returns the record of an attempt.

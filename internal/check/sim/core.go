@@ -56,7 +56,7 @@ type Core struct {
 // event is an action at a moment.
 type event struct {
 	at  time.Duration // since the beginning
-	seq int           // decides between events of one moment
+	seq int           // order of requests, for events of one moment
 	do  func()
 	// to is the node that does it, in its process of that life; nil for the world.
 	to   *model

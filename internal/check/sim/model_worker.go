@@ -134,7 +134,7 @@ func (n *model) claimAhead(r *store.ReadyRun) {
 	}
 }
 
-// act makes the calls that the queue has due.
+// act does what the queue has woken the node for.
 func (n *model) act() {
 	wake := n.queue.Wakes()
 	if wake&runqueue.WakeClaims != 0 {

@@ -48,7 +48,7 @@ type host struct {
 	name    string
 	machine string
 	weather *weather
-	skew    atomic.Int64 // of its wall clock
+	skew    atomic.Int64 // offset of its wall clock
 
 	mu      sync.Mutex
 	life    int

@@ -88,8 +88,8 @@ func (t *Tap) Claim(ctx context.Context, session job.ID, attempts []store.Attemp
 	return out, err
 }
 
-// named checks that nodes name the jobs of attempts: stores that keep runs with their jobs would
-// have to search for them.
+// named checks that nodes name the jobs of attempts: otherwise stores that keep runs with their jobs
+// would have to search for them.
 func (h *History) named(attempts ...store.Attempt) {
 	for _, a := range attempts {
 		if a.Job.IsZero() {

@@ -50,7 +50,7 @@ func Unit(o Options) (string, error) {
 			return "", fmt.Errorf("%s %q has a blank, a quote or another character with a meaning in units", w.what, w.value)
 		}
 	}
-	// systemd creates the directory, with its mode and owner, below its own root.
+	// systemd creates a directory below stateRoot, with its mode and owner.
 	state, under := strings.CutPrefix(path.Clean(o.Data), stateRoot)
 	if !under {
 		state = ""

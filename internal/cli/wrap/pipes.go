@@ -16,7 +16,7 @@ import (
 // pipes forward the output of a command and keep a part of it.
 type pipes struct {
 	stdout, stderr io.Writer  // the streams of the command
-	own            []*os.File // this process's ends of the pipes
+	own            []*os.File // this process's write ends of the pipes
 	copies         sync.WaitGroup
 	copied         chan struct{} // closed once everything is forwarded
 	kept           boundedOutput
@@ -92,7 +92,7 @@ func (p *pipes) pass(from *os.File, to io.Writer) {
 	}
 }
 
-// closeOwn closes this process's copies of the command's ends, which end with the last process that
+// closeOwn closes this process's write ends of the pipes, which then end with the last process that
 // has them.
 func (p *pipes) closeOwn() {
 	for _, f := range p.own {

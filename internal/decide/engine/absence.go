@@ -77,7 +77,7 @@ func Ended(s *store.Session, over bool) bool { return s.Leaving && over }
 //
 // An occurrence due at most OnTime before the first node returned is on time, unless a later one of
 // its job had fallen due before that return: a restart of a node is not downtime. Of the other
-// occurrences, the policy none runs no one, latest the latest, and all every one.
+// occurrences, the policy none runs none, latest only the latest, and all every one.
 func SettledByMissed(missed job.Missed, due, next time.Time, absences []store.Absence) (why job.Reason, settled bool) {
 	a, ok := absenceAt(due, absences)
 	if !ok || missed == job.MissedAll {

@@ -22,7 +22,10 @@ import (
 // that may end a run (Claim, Release, Finish, Cancel, Settle and Reap) need:
 //
 //   - the run, its job, and all sessions;
-//   - where Policy.Contends says so, the members of the run's slot and of the slot in its present policy (Policy.SlotKey): all that hold it, the first MaxBatch that wait for it, by due time and id, and the first MaxBatch that are ready for it; MoreWaiting is the number of further waiting ones;
+//   - where Policy.Contends says so, the members of the run's slot and of the slot in its present
+//     policy (Policy.SlotKey): all that hold it, the first MaxBatch that wait for it, by due time
+//     and id, and the first MaxBatch that are ready for it; MoreWaiting is the number of further
+//     waiting ones;
 //   - the unfinished runs of the job, where its policy has NeedsPrevious, a
 //     DeleteAfter that is not negative, or MaxRuns and PauseOnFailure;
 //   - the other shards of a run, where Policy.WantsShards says so.
@@ -70,7 +73,7 @@ type Batch struct {
 
 	// facts is the data requested by needs.
 	facts facts
-	// fleeting is set if Reset may change the result of Changes.
+	// reuseMemory is set if Reset may change the result of Changes.
 	reuseMemory bool
 	// poolStep is how many runs of a pool one step starts or ends that are not its own: 0 is
 	// store.MaxBatch.
@@ -244,7 +247,7 @@ func NewBatch(now time.Time, lookAhead time.Duration, room int) *Batch {
 // to clear for each small step.
 const resetMax = 1024
 
-// ReuseMemory declares that no data of a step is used after it, even the result of Changes.
+// ReuseMemory declares that no data of a step is used after it, not even the result of Changes.
 func (b *Batch) ReuseMemory() { b.reuseMemory = true }
 
 // PoolStep bounds how many runs of a pool a step starts or ends besides its own: each may belong to
@@ -368,10 +371,10 @@ func (b *Batch) AddPool(name string, size int) { put(&b.pools, name, size) }
 // AddSession adds a session, which the batch does not change.
 func (b *Batch) AddSession(s *store.Session) { put(&b.sessions, s.ID, s) }
 
-// UseSessions adds all sessions as a map, which neither batch nor store changes afterwards.
+// UseSessions adds all sessions as a map, which the batch neither changes nor extends.
 func (b *Batch) UseSessions(all map[job.ID]*store.Session) { b.sessions = all }
 
-// AddKey adds the identity of an existing run.
+// AddKey adds a taken identity with its run, which may have ended.
 func (b *Batch) AddKey(id Identity, run job.ID) { put(&b.keys, id, run) }
 
 // put adds to a map that most batches do not need, and creates it at the first use.
@@ -592,8 +595,8 @@ func (b *Batch) fillLater(m *member) {
 	}
 }
 
-// handTo returns a run that has become ready to the reporting session, if it is assigned there,
-// which saves that session a poll and the other nodes a hint.
+// handTo hands a run that has become ready to the reporting session, if it is assigned there, which
+// saves that session a poll and the other nodes a hint.
 func (b *Batch) handTo(r *store.Run) bool {
 	if r.Session.IsZero() || r.Session != b.reporter {
 		return false

@@ -63,7 +63,7 @@ func (b *Batch) Claim(s *store.Session, a store.Attempt) store.ClaimOutcome {
 	if r.HoldsSlot && (!r.First.IsZero() || r.Slot == j.Policy.SlotKey(&r.Run, s.Node)) {
 		return b.take(j, m, s, a)
 	}
-	b.giveUp(m) // the job has gained a requirement since
+	b.giveUp(m) // the job has another slot now
 	if j.Policy.NeedsPrevious && isOccurrence(r.Kind) {
 		if why, ok := b.previous(j, r); !ok {
 			if b.now.Before(r.Due) {
@@ -249,7 +249,7 @@ func (b *Batch) overlaps(j *Job, m *member, s *store.Session, a store.Attempt) s
 	busy := b.busyWith(holder, r)
 	switch overlap := j.Policy.overlap(r); {
 	case overlap != job.OverlapReplace && b.withShards(r):
-		// Runs of the job do not overlap, but share the rest of the pool.
+		// Shards of an occurrence do not overlap each other, but share the rest of the pool.
 	case overlap == job.OverlapQueue:
 		// A run with its own policy was bounded when it was created.
 		if n := b.queued(r.Slot); r.Overlap == "" && n >= j.Policy.QueueLimit {

@@ -129,7 +129,7 @@ func (b *Batch) put(item *PutItem, names Names) (j *Job, changed bool, err error
 	b.freezeFlows(j)
 	j.Version++
 	if policy.NeedsPrevious && !j.Policy.NeedsPrevious {
-		j.Previous, j.PreviousOK = time.Time{}, false // other shards may have ended in the meantime
+		j.Previous, j.PreviousOK = time.Time{}, false // other occurrences may have ended in the meantime
 	}
 	j.Policy = policy
 	b.saveJob(j)

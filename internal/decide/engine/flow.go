@@ -473,7 +473,7 @@ func (b *Batch) noteEnd(m *member, a job.Attempt) *member {
 	end := flow.End{Outcome: a.Outcome, Reason: a.Reason, Attempt: a.Number, Result: m.value, At: b.now.UnixMilli()}
 	began := Begun(&m.Run)
 	if a.Number == 1 && !a.Started.IsZero() {
-		began = a.Started // as in the record of its run
+		began = a.Started // the record of its run has the same
 	}
 	if !began.IsZero() {
 		end.Began = began.UnixMilli()
@@ -538,8 +538,7 @@ func (b *Batch) flowTimer(m *member) *member {
 	return nil
 }
 
-// stopFlow ends the running steps of a flow. A second call, or at once, also ends its finally
-// steps.
+// stopFlow ends the running steps of a flow; with all, also its finally steps.
 func (b *Batch) stopFlow(m *member, outcome job.Outcome, why job.Reason, all bool) {
 	f := b.flowOf(m)
 	f.Stop(outcome, why)
@@ -779,8 +778,8 @@ func (b *Batch) freezeFlows(j *Job) {
 	}
 }
 
-// together reports whether a step may run on a node: in a flow on one node, the first
-// step determines the node.
+// mayRunOn reports whether a step may run on a node: in a flow on one node, the first step
+// determines the node.
 func (b *Batch) mayRunOn(m *member, node string) bool {
 	p := b.run(m.Parent)
 	if p == nil || !isFlow(&p.Run) || !b.flowOf(p).plan.spec.KeepTogether {

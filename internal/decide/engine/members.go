@@ -193,7 +193,7 @@ func (o *End) Decide(b *Batch) error {
 	}
 	if s := b.session(o.Session); s != nil && RemembersEnd(s, slices.Collect(maps.Values(b.sessions)), b.now) {
 		b.leave(s)
-		b.done.Reaped = append(b.done.Reaped, o.Session) // its session is never renewed
+		b.done.Reaped = append(b.done.Reaped, o.Session) // the session is never renewed
 		return nil
 	}
 	b.done.Ended = append(b.done.Ended, o.Session)

@@ -279,7 +279,7 @@ func (o *Finish) Decide(b *Batch) error {
 			b.done.Output = append(b.done.Output, o.Results[i].Output...)
 		}
 		if before != nil && before[i].Unplaced {
-			o.Outcomes[i].Unplaced = true // created by a partly committed try
+			o.Outcomes[i].Unplaced = true // set by a partly committed try
 		}
 	}
 	return nil

@@ -12,7 +12,6 @@ import (
 // External work is planned like all work, so that each occurrence is accounted for. Its runs wait
 // for a report instead of a slot, and nodes do not see them.
 
-// noReport is the reason of a run that waits for a report.
 // reportEarly is how long before an occurrence is due its report may come: the clock of the
 // reporting machine may be ahead.
 const reportEarly = 10 * time.Second

@@ -56,7 +56,7 @@ func (b *Batch) release(a store.Attempt) {
 	b.done.Hints |= store.HintRuns
 }
 
-// Cancel decides about the cancel of a run: it ends at once unless it is running, when its node
+// Cancel decides about the cancel of a run: it ends at once unless it is running: then its node
 // must end it. It returns the resulting run, and false if it is unknown. For a finished run the
 // store adds its records.
 func (b *Batch) Cancel(id job.ID, by string, why job.Reason) (store.Run, bool) {

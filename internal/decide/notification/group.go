@@ -26,7 +26,7 @@ const (
 	// refusedRest is the wait after a refusal that will probably be repeated: a person has to
 	// change the channel or its secret.
 	refusedRest = time.Hour
-	// refusedMax is how often a message is tried that is refused, which is for a day.
+	// refusedMax bounds the tries of a refused message: one an hour, for a day.
 	refusedMax = 24
 	// afterMax bounds the delay that a service requests by Retry-After.
 	afterMax = time.Hour

@@ -79,7 +79,7 @@ func (a *Queue[P]) Hinted(elapsed time.Duration) (list []Window, hint store.Hint
 	now, known := a.clock.Now(elapsed)
 	switch {
 	case !known:
-		return nil, hint // the next poll reads the rest
+		return nil, hint // the next poll reads everything
 	case hint&store.HintPlaced != 0:
 		return []Window{a.near(now, elapsed, nearWindow)}, hint
 	}

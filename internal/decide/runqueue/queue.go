@@ -381,7 +381,7 @@ func (a *Queue[P]) Claims(elapsed time.Duration, enter func(choose func(busy Set
 			a.wake |= WakeReader
 		}
 		if a.pending.len() >= store.MaxBatch {
-			a.wake |= WakeClaims // for another call; without room it would only return again
+			a.wake |= WakeClaims // for another call; without room it would only be called in vain
 		}
 	}
 	wait = IdleFor
@@ -512,7 +512,7 @@ func (a *Queue[P]) Answered(batch []*Item[P], outcomes []store.ClaimOutcome, sen
 			if !outcome.Now.Before(it.Ready.Due) { // another node reports first
 				it.notBefore = outcome.Now.Add(store.ClaimAgain).UnixNano()
 			} else if now, known := a.clock.Now(answered); !known || !now.Before(it.Ready.Due) {
-				// The store's clock was set back to this time.
+				// The store's clock was set back: its present time counts.
 				a.ForgetClock()
 				a.clock.Sample(outcome.Now, answered)
 			}

@@ -130,8 +130,8 @@ func (m *Member) ID() job.ID { return m.id }
 // and boot of the machine. They run nothing any more.
 func (m *Member) Predecessors() []job.ID { return m.joined.Predecessors }
 
-// Over is closed when the session is over: another node has taken a run of it, and the node must
-// begin a new one.
+// Over is closed when the session is over: the store no longer accepts it, and the node must begin a
+// new one.
 func (m *Member) Over() <-chan struct{} { return m.over }
 
 // Renewed returns when the last acknowledged renewal was sent, by the boot clock. It

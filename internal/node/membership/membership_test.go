@@ -310,7 +310,7 @@ func TestClockSkewIsLoggedOnceAndItsEndOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		m := w.join("a")
-		time.Sleep(500 * time.Millisecond) // changes nothing at the moment of a renewal
+		time.Sleep(500 * time.Millisecond) // so that no change coincides with a renewal
 		for _, step := range []struct {
 			ahead, tells time.Duration
 			want         time.Duration

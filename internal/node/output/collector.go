@@ -222,7 +222,7 @@ func (c *Collector) report(err error) {
 	}
 }
 
-// flush ships the buffered output in batches, and stops at a deadline.
+// flush ships, in batches, the captures whose unshipped output began by a time.
 func (c *Collector) flush(ctx context.Context, until time.Time) error {
 	for {
 		c.gather(until)

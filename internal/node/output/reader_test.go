@@ -86,7 +86,7 @@ func TestCutBreaksAnUnfinishedLine(t *testing.T) {
 	}
 }
 
-// TestStoredFormStaysReadable has chunks as they are in stores of users.
+// TestStoredFormStaysReadable reads chunks in the form that users have in their stores.
 func TestStoredFormStaysReadable(t *testing.T) {
 	raw := sample(t)
 	if got, want := hex.EncodeToString(raw.Data), "00"+

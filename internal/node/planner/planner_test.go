@@ -175,7 +175,7 @@ func TestJobIsCompletedAtOnceAfterItsMaxRuns(t *testing.T) {
 			t.Fatal(err)
 		}
 		f := &fake{}
-		for n := range 3 { // more might follow if more was allowed
+		for n := range 3 { // a job may have planned more under a larger limit
 			f.jobs = append(f.jobs, store.PlannedJob{UID: uid(n + 1), Epoch: 1, Version: 1, Active: true, Cursor: time.Now(), Planned: n + 1, Timing: text})
 		}
 		run(newPlanner(f), time.Second)

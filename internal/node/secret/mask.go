@@ -23,9 +23,9 @@ const (
 	Masked = "***"
 )
 
-// Mask replaces secrets in texts: each value and each of its lines verbatim, escaped as in
-// JSON, forms and addresses, in upper and lower case, in hexadecimal digits, and in base64 at any offset. It is immutable and may be used
-// from many goroutines. Nil masks nothing.
+// Mask replaces secrets in texts: each value and each of its lines verbatim, escaped as in JSON,
+// forms and addresses, in upper and lower case, in hexadecimal digits, and in base64 at any offset.
+// It is immutable and may be used from many goroutines. Nil masks nothing.
 type Mask struct {
 	// by has the texts to replace by their first four bytes, longest first, and first marks their
 	// first two bytes, to skip other text quickly.

@@ -186,7 +186,7 @@ func (s *Spool) write(batch []*spooledResult, room int64) (_ *file, cut bool, er
 	if err != nil {
 		return nil, cut, err
 	}
-	record.Release() // releases the locked record
+	record.Release() // the lock of the directory suffices
 	return &file{record, 0, int64(len(lines)) + 1}, cut, nil
 }
 

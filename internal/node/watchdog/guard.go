@@ -355,7 +355,7 @@ func (e Entry) signal(pids []int, sig syscall.Signal) {
 	for _, target := range targets {
 		_ = syscall.Kill(target, sig) // it may have exited
 		if sig == syscall.SIGTERM {
-			_ = syscall.Kill(target, syscall.SIGCONT) // a stopped process can only then end
+			_ = syscall.Kill(target, syscall.SIGCONT) // a stopped process cannot end
 		}
 	}
 }

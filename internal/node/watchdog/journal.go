@@ -37,7 +37,7 @@ type State uint8
 
 // The states of an attempt.
 const (
-	// Announced is an attempt that may have begun. The id of a process is not known.
+	// Announced is an attempt that may have begun. The id of its process, if any, is not known.
 	Announced State = 1 + iota
 	// Spawned is a process whose id is known.
 	Spawned

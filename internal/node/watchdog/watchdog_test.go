@@ -455,7 +455,7 @@ func TestDeadWatchdogIsReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.line("log the watchdog was restarted")
-	// The pipe is at its end before it begins to read.
+	// The pipe is at its end whenever the watchdog begins to read.
 	r.kill(syscall.SIGKILL)
 	r.gone()
 }

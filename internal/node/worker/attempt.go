@@ -36,7 +36,7 @@ type prepared struct {
 	started   time.Time     // when it took effect
 	postponed bool          // it lacks something that the reason of ended names
 	handed    bool          // an external receiver may have been asked to do the work
-	timeout   *time.Timer   // the timer since then; nil for none
+	timeout   *time.Timer   // runs from started on; nil for none
 	deadline  time.Duration // the moment of the timeout, on the boot clock; 0 for none
 	ended     executor.Result
 	over      time.Time  // when it ended
@@ -71,7 +71,7 @@ func (w *Worker) make(it *item, capture *output.Capture) {
 	it.With.fence = runqueue.FenceOf(&it.With.job.Filled.Policy, it.With.run)
 	definition := it.With.job.Filled
 	p := &prepared{executor: w.Executors(definition), capture: capture}
-	// It outlives the context of Run until endAll. Without a parent it costs a third, also at the
+	// It outlives the context of Run until endRunning. Without a parent it costs a third, also at the
 	// start.
 	p.ctx, p.cancel = context.WithCancelCause(context.Background())
 	// Read now and not at the start, when thousands of simultaneous runs would read

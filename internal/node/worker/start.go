@@ -103,7 +103,8 @@ func (s *starter) work() {
 }
 
 // next waits for and returns the next attempt to start, or an ended one. It returns nil when the
-// goroutine must end. last is the attempt that it has ended, or nil.
+// goroutine must end. last is the attempt that it has ended, or nil; summoned is set for a summoned
+// goroutine.
 func (s *starter) next(last *item, summoned bool) (it *item, ended bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

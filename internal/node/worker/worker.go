@@ -76,8 +76,8 @@ type Config struct {
 	// Around returns a scheduled time in the job's zone, with the previous and next one. If it
 	// fails, the attempt is released.
 	Around func(ctx context.Context, j *store.Job, scheduled time.Time) (previous, same, next time.Time, err error)
-	// Secrets returns the values of all secrets that an attempt names. After any error but
-	// *secret.Missing, which may be temporary, the attempt is postponed. Nil: no secrets exist.
+	// Secrets returns the values of all secrets that an attempt names. Any error but
+	// *secret.Missing may be temporary: the attempt is postponed. Nil: no secrets exist.
 	Secrets func(ctx context.Context, of work.SecretsOf) (map[string]string, error)
 	// Wake receives a hint when there may be runs or cancels. It is never closed.
 	Wake  <-chan store.Hint

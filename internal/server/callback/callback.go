@@ -88,7 +88,7 @@ func (k *Keeper) Look(ctx context.Context) error {
 }
 
 // watch records that this node reaches the store, and returns for how long without a gap: in a gap,
-// no node may have received reports.
+// reports may have come that no node received.
 func (k *Keeper) watch() time.Duration {
 	now := k.boot()
 	k.mu.Lock()

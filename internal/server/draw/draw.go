@@ -359,7 +359,7 @@ const (
 	// drawing has short names.
 	LanesLeft = 190
 	shortLeft = 100
-	// LanesRight is how far it is from the right.
+	// LanesRight is its distance from the right edge.
 	LanesRight = 8
 )
 
@@ -490,7 +490,7 @@ const shades = 5
 // Scale returns the ends of the scale of a heat map: its highest count, and the lowest, without the few that a
 // span cuts. Jobs that run each minute lift all counts: the differences between them are what is drawn.
 func Scale(cells [][]float64) (low, top float64) {
-	const cut = 50 // a single one of the lowest values does not count
+	const cut = 50 // one value in cut, the lowest ones, does not count
 	var list []float64
 	for _, line := range cells {
 		for _, v := range line {

@@ -9,7 +9,7 @@ const (
 	// LaneNames is the left margin of the axis of counted lanes in a drawing of LanesWide, for their
 	// names as text of the page.
 	LaneNames = 250
-	// LaneNumbers is how far it is from the right.
+	// LaneNumbers is the right margin of that axis.
 	LaneNumbers = 70
 	slotHeight  = 12
 )

@@ -14,7 +14,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Unmet is a missed expectation of a run, stored until it is delivered.
+// Unmet is a missed expectation of a run, stored until the delivering node takes it.
 type Unmet struct {
 	Namespace string     `json:"namespace"`
 	Job       string     `json:"job"`

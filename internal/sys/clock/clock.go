@@ -52,7 +52,7 @@ func (w *Watch) Stepped() time.Duration {
 	return step
 }
 
-// Zero returns the present wall clock at the boot clock's 0.
+// Zero returns the moment at which the boot clock was 0, by the wall clock as it is set now.
 func (w *Watch) Zero() time.Time {
 	offset, _ := w.difference()
 	return time.Unix(0, int64(offset))

@@ -6,8 +6,8 @@ import (
 	"syscall"
 )
 
-// Keep returns the number of a file that stays open when this process executes another program. The
-// file itself is closed.
+// Keep returns the number under which a file stays open when this process executes another program.
+// The file itself closes then.
 func Keep(f syscall.Conn) (fd int, err error) {
 	raw, err := f.SyscallConn()
 	if err != nil {

@@ -96,8 +96,8 @@ type ControlBackend interface {
 	// Members returns all sessions that have not ended, by id, and tells which of them ended
 	// because one of their runs was reaped.
 	Members(ctx context.Context) ([]Member, error)
-	// Backlog returns how many ready runs of each session are due at a moment, counting at most
-	// limit per session.
+	// Backlog returns how many ready runs of each session are due at a moment, the zero id for
+	// unplaced ones, counting at most limit per session.
 	Backlog(ctx context.Context, now time.Time, limit int) (map[job.ID]int, error)
 	// Alarms returns runs whose AlertAt is at a moment or before, by due time and id.
 	Alarms(ctx context.Context, now time.Time, limit int) ([]engine.RunRef, error)

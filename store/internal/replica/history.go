@@ -158,8 +158,8 @@ func (b *Backend) Expire(ctx context.Context, server store.Retention) (more bool
 	return x.cut || x.left == 0, nil
 }
 
-// trim removes the oldest records when there are twice KeepAtLeast. Records of unfinished runs stay.
-// After a failure the next call removes them.
+// trim removes the oldest records beyond KeepAtLeast once there are twice as many. Records of
+// unfinished runs stay. After a failure the next call removes the rest.
 func (b *Backend) trim(ctx context.Context) {
 	if b.opt.KeepAtLeast == 0 || !b.trimming.TryLock() {
 		return

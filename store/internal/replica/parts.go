@@ -95,7 +95,7 @@ func (w *writer) gather(list []*part) []*part {
 	common := w.common(append(list, w.rest))
 	most, size := w.t.b.driver.Bounds()
 	if w.t.whole {
-		size += size / 3 // leaves room for what drivers add
+		size += size / 3 // the bounds of drivers leave this room
 	}
 	var together []*part
 	var last *part
@@ -313,7 +313,7 @@ func timeOfGroup(key string) time.Time {
 	return time.UnixMicro(number(key[len(historyKeys) : len(historyKeys)+8])).UTC()
 }
 
-// output adds output to the first part: runs that the step has accepted read it.
+// output adds the output to the first part, so that it is written no later than any result.
 func (w *writer) output(c *engine.Changes, list []*part) {
 	if len(c.Output) > 0 {
 		putOutput(&list[0].Txn, c.Output, map[string]bool{})
@@ -337,8 +337,8 @@ func (w *writer) signal(c *engine.Changes, list []*part) {
 	}
 }
 
-// putOutput adds new chunks to a transaction, and removes the chunks that these replace, even if
-// they are repeated.
+// putOutput adds new chunks to a transaction, and removes the chunks that they displace, also for
+// repeated ones.
 func putOutput(t *Txn, chunks []store.OutputChunk, there map[string]bool) {
 	dropped := map[string]bool{}
 	for i := range chunks {

@@ -124,7 +124,7 @@ func (b *Backend) sweepRegistrations(ctx context.Context, now time.Time) error {
 		}
 	})
 	if err == nil && len(t.Deletes) > 0 {
-		_, _, err = b.commit(ctx, t) // a newer registration stays, with its group
+		_, _, err = b.commit(ctx, t) // if one has a newer sign of life, all stay
 	}
 	if err == nil {
 		b.registrySwept.at = now

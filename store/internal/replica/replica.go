@@ -313,7 +313,7 @@ func (b *Backend) apply(u Update) {
 	}
 	if u.Whole {
 		hint = hint.With(store.HintJobs | store.HintRuns)
-		if b.version > 0 { // the copied keys may be gone
+		if b.version > 0 { // previously copied changes may be lost
 			hint |= store.HintLost
 		}
 	}

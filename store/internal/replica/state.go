@@ -261,7 +261,7 @@ type state struct {
 	runs    map[job.ID]*store.Run
 	index   ledger.RunIndex
 	apart   map[job.ID]*btree.BTreeG[*store.Run] // runs with keys of their own, by job
-	slots   map[string]*slotRuns                 // runs in the slots of pools, including runs apart
+	slots   map[string]*slotRuns                 // runs in the slots of pools, and runs apart, by slot
 	alarms  *btree.BTreeG[*store.Run]            // by AlertAt
 	late    *btree.BTreeG[*store.Run]            // runs that do not run, by LateAfter
 	suspect map[job.ID]*store.Run                // runs that Tidy examines
@@ -299,7 +299,7 @@ type telling struct {
 type slotRuns struct {
 	holding        map[job.ID]*store.Run
 	waiting, ready *btree.BTreeG[*store.Run]
-	queued         int // number of waiting runs: see isQueued
+	queued         int // number of queued runs among waiting: see isQueued
 }
 
 // isQueued reports whether a waiting run counts for the limit of a queue.

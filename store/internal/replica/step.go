@@ -55,6 +55,7 @@ func (b *Backend) step(ctx context.Context, o *ledger.Order, decide func(ledger.
 		return cmp.Or(t.confirm(ctx), err)
 	}
 	if t.commit == nil {
+		// A refusal must rest on current data.
 		if err := t.confirm(ctx); err != nil {
 			return err
 		}

@@ -271,7 +271,8 @@ func (t *tx) expireOutput(e *expiry) (done bool, err error) {
 	return t.removeOld(e, &e.output, true, func(k job.Keep) bool { return k.OutputFor != 0 }, selectOld+staysOutput+fromOld+between+oldFirst, e.output.between(before)...)
 }
 
-// expireAudit removes changes that are too old or too many.
+// expireAudit removes changes that are too old or too many. The latest change stays: its number
+// determines the next one.
 func (t *tx) expireAudit(keep store.Retention) (more bool, err error) {
 	before, ok := t.cutoff(keep.AuditFor)
 	if !ok {

@@ -53,8 +53,8 @@ func (t *tx) described(list []ledger.Member) ([]ledger.Member, error) {
 	for i := range list {
 		row := &list[i]
 		about, ok := t.s.abouts.Get(row.ID)
-		// A process that executes another version joins again, with a later time. When a session
-		// leaves, another process may have written it since.
+		// A process that executes another version joins again, with a later time. While a
+		// session leaves, another process may have written when it left.
 		if ok && about.Joined.Equal(row.Joined) && !(row.Leaving && about.Left.IsZero()) {
 			abouts[row.ID] = about
 		} else {

@@ -60,8 +60,7 @@ func (s *Store) PutJobs(ctx context.Context, list []store.PutJob) ([]*store.Job,
 	return p.jobs, p.err
 }
 
-// gather waits until the callers of the last step have called again, or for gatherMax. Otherwise
-// the callers of two steps take turns, and each step has half of them.
+// queues reports whether a call waits in the queue, because another call makes a step.
 func (g *puts) queues(p *put) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -77,7 +76,8 @@ func (g *puts) queues(p *put) bool {
 	return true
 }
 
-// putWaiting makes steps for the waiting calls until none waits, after a step that answered one.
+// gather waits until the callers of the last step have called again, or for gatherMax. Otherwise
+// the callers of two steps take turns, and each step has half of them.
 func (g *puts) gather(answered int) {
 	g.mu.Lock()
 	want := min(putsMax, len(g.queue)+answered)
@@ -99,8 +99,7 @@ func (g *puts) gather(answered int) {
 	}
 }
 
-// putWaiting makes steps for the calls that wait until there are none, after a step that has
-// answered one.
+// putWaiting makes steps for the waiting calls until none waits, after a step that answered one.
 func (s *Store) putWaiting() {
 	g := &s.b.puts
 	for answered := 1; ; {
