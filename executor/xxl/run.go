@@ -197,7 +197,7 @@ func (g *giving) give(ctx context.Context, to target) (executor.Result, bool) {
 			to.generation = generationD
 			g.admin.registry.learn(to.address, generationD)
 			return g.give(ctx, to)
-		case answer.IsBusy() && allows:
+		case answer.IsBusy() && allows && (note.AtOnce || !hasSiblings(&at.Run)): // steps of flows allow overlaps, and wait for each other
 			return executor.Result{Outcome: job.OutcomeSkipped, Reason: reason.RunsAlready.Of(to.address, reason.Words(answer.Message))}, true
 		case answer.IsBusy() && time.Now().Before(until):
 			time.Sleep(refusedRest)

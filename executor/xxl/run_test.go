@@ -141,23 +141,29 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// Shards, and steps and items of a flow, are one job to an executor.
+// Shards, and steps and items of a flow, are one job to an executor. Steps allow overlaps.
 func TestShardThatAnExecutorRefusesBesideAnotherWaits(t *testing.T) {
 	bubble(t, func(r *rig) {
 		e := r.executor("g", "10.0.0.5:9999", "")
-		e.answer = func(string, *xxl.Trigger) string {
-			if e.sent("/run") > 1 {
+		e.answer = func(_ string, sent *xxl.Trigger) string {
+			if sent.Index > 0 {
 				return `[{"logId":1,"handleCode":500,"handleMsg":"There are tasks running"}]`
 			}
 			return ""
 		}
-		j := r.put(plain + "\nplace: {shards: 2}")
-		if a := r.runOf(j, 0, 2); !a.result.HandedOver {
-			t.Errorf("%+v", a.result)
+		for _, policy := range []string{"", "\npolicy: {overlap: allow}"} {
+			j := r.put(plain + "\nplace: {shards: 2}" + policy)
+			if a := r.runOf(j, 0, 2); !a.result.HandedOver {
+				t.Errorf("%+v", a.result)
+			}
+			a := r.runOf(j, 1, 2)
+			if !a.result.Unstarted || !a.result.Postponed || !strings.Contains(a.result.Reason.String(), "runs the job already: There are tasks running") {
+				t.Errorf("the second shard ends as %+v, want it to wait", a.result)
+			}
 		}
-		a := r.runOf(j, 1, 2)
-		if !a.result.Unstarted || !a.result.Postponed || !strings.Contains(a.result.Reason.String(), "runs the job already: There are tasks running") {
-			t.Errorf("the second shard ends as %+v, want it to wait", a.result)
+		j := r.put(strings.Replace(plain, "xxl: {", "xxl: {block: discard_later, ", 1) + "\nplace: {shards: 2}\npolicy: {overlap: allow}")
+		if a := r.runOf(j, 1, 2); a.result.Outcome != job.OutcomeSkipped {
+			t.Errorf("with discard_later the second shard ends as %+v, want it skipped", a.result)
 		}
 	})
 }
