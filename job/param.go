@@ -184,7 +184,7 @@ func (v *validator) param(j *Job, p Param, at *path) {
 		v.refuse(both && most.less(least), at.field("max"), phrase.NotAtLeast.Of(p.Min, p.Max))
 	}
 	v.refuse(p.Required && p.Default != "", at.field("required"), phrase.RequiredDefault, phrase.LeaveOneOut)
-	v.refuse(p.Required && startsRuns(&j.Schedule), at.field("required"), phrase.RequiredSchedule, phrase.SetParamDefault)
+	v.refuse(p.Required && p.Default == "" && startsRuns(&j.Schedule), at.field("required"), phrase.RequiredSchedule, phrase.SetParamDefault)
 	if p.Default != "" {
 		if message, hint := p.wrong(p.Default); !message.IsZero() {
 			v.report(at.field("default"), message, hint)

@@ -88,6 +88,10 @@ func TestARequiredParameterIsForRunsByHand(t *testing.T) {
 	if want := "params.p.required: keeps scheduled runs from starting: they have no value for it (give it a default instead)"; !strings.Contains(got, want) {
 		t.Errorf("with a schedule: %q, want %q", got, want)
 	}
+	got = problemsIn(t, "{name: a, params: {p: {required: true, default: x}}, run: {shell: x}, schedule: {every: 1h}}")
+	if want := "params.p.required: is not needed with a default"; !strings.Contains(got, want) || strings.Contains(got, "give it a default") {
+		t.Errorf("with a schedule and a default: %q, want %q alone", got, want)
+	}
 }
 
 // problemsIn returns the problems of a document.
