@@ -155,7 +155,7 @@ func (l *light) run(ctx context.Context) error {
 		case <-sleep.C:
 		}
 	}
-	l.stop()
+	l.stop() //nolint:contextcheck // runs have contexts of their own
 	return nil
 }
 
