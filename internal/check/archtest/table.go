@@ -476,13 +476,15 @@ var table = map[string]line{
 	"internal/server/signin/provider": {},
 	"internal/check/logtest":          {},
 	"internal/check/sim": {
-		imports:     []string{"internal/reason", "cron", "job", "store", "store/memory", "internal/decide/runqueue", "internal/server/callback", "internal/decide/engine", "internal/decide/stripes", "internal/node/recovery", "internal/decide/placement", "internal/decide/planqueue"},
+		imports:     []string{"internal/check/truth", "internal/reason", "cron", "job", "store", "store/memory", "internal/decide/runqueue", "internal/server/callback", "internal/decide/engine", "internal/decide/stripes", "internal/node/recovery", "internal/decide/placement", "internal/decide/planqueue"},
 		testImports: []string{"executor", "internal/node", "internal/check/logtest", "store/storetest/shelf"},
 	},
+	// The judge of reasons, of the simulation and of the cluster tests.
+	"internal/check/truth": {pure: true, imports: []string{"internal/reason", "job", "store"}},
 	// The model of the protocol, for Spin. Its tests have the build tag servers.
 	"internal/check/model": {testImports: []string{"internal/check/sim"}},
 	// Its tests have the build tag servers.
-	"test/cluster": {testImports: []string{"client", "job", "test/e2e/evidence", "test/e2e/ownclock", "test/servers"}},
+	"test/cluster": {testImports: []string{"internal/check/truth", "internal/reason", "store", "client", "job", "test/e2e/evidence", "test/e2e/ownclock", "test/servers"}},
 	// The end-to-end tests use a server from outside: its program, its API and the output of its
 	// jobs.
 	"test/e2e": {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/cron"
+	"github.com/belfry-cron/belfry/internal/check/truth"
 	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -39,7 +40,8 @@ type checker struct {
 	records map[job.ID][]*store.Record // by run, in the order of attempts
 	byJob   map[job.ID][]*store.Record
 	active  map[job.ID]store.Run
-	seen    map[job.ID][]*Attempt // by run
+	// happened is what the judge of reasons knows.
+	happened *truth.World
 	// versions counts how often the jobs of a name were changed.
 	versions map[string]int64
 	calm     time.Time // when all runs had ended
@@ -183,15 +185,6 @@ func (c *checker) checkAttempts() {
 			c.problem("liveness", "the run of %s of %s is still %s in the end: %s", r.Name, r.Due, r.State, r.Reason)
 		}
 	}
-}
-
-// final returns the record that ends a run, or the last one. A run that ended between two attempts
-// has a record with number 0.
-func final(list []*store.Record) *store.Record {
-	if list[0].Final {
-		return list[0]
-	}
-	return list[len(list)-1]
 }
 
 // checkRecords checks each run separately.
@@ -444,7 +437,7 @@ func (c *checker) checkFollowers() {
 		follows(&r.Run)
 	}
 	for id, list := range c.records {
-		r := final(list)
+		r := truth.Final(list)
 		if r.Run.Name != "retry" || !r.Final || r.Attempt.Ended.Before(created) {
 			continue
 		}
@@ -478,7 +471,7 @@ func (c *checker) checkChain() {
 		}
 	}
 	for id, list := range c.records {
-		if r := final(list); r.Run.Name == "chain" && r.Final && successors[id] != 1 {
+		if r := truth.Final(list); r.Run.Name == "chain" && r.Final && successors[id] != 1 {
 			c.problem("accounted", "the run of chain of %s has %d successors", r.Run.Due, successors[id])
 		}
 	}

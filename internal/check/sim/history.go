@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/check/truth"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -25,7 +26,7 @@ type History struct {
 	cancels    map[job.ID]int             // how often users were told that a run will end
 	sessions   map[job.ID]*session
 	absences   []absence
-	claims     map[job.ID][]claim // by run
+	claims     map[job.ID][]truth.Claim // by run
 	edits      []change
 	unplanned  []unplanned
 	begun      map[attemptKey]bool // started attempts
@@ -108,7 +109,7 @@ func newHistory() *History {
 	return &History{
 		acked: map[attemptKey]job.Outcome{}, lost: map[attemptKey]time.Time{}, jobs: map[job.ID]*book{},
 		holders: map[string]map[job.ID]bool{}, runs: map[job.ID]*runBook{}, asked: map[string]job.ID{},
-		cancels: map[job.ID]int{}, sessions: map[job.ID]*session{}, begun: map[attemptKey]bool{}, handed: map[attemptKey]handedOver{}, claims: map[job.ID][]claim{},
+		cancels: map[job.ID]int{}, sessions: map[job.ID]*session{}, begun: map[attemptKey]bool{}, handed: map[attemptKey]handedOver{}, claims: map[job.ID][]truth.Claim{},
 	}
 }
 

@@ -3,9 +3,11 @@ package sim
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/belfry-cron/belfry/cron"
+	"github.com/belfry-cron/belfry/internal/check/truth"
 	"github.com/belfry-cron/belfry/internal/decide/engine"
 	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
@@ -68,39 +70,73 @@ func (h *History) wasKept(a absence) bool {
 	return false
 }
 
-// claim is a time in which a run was claimed and due.
-type claim struct {
-	by             job.ID    // the session
-	made, from, to time.Time // to is zero while it lasts
-}
-
 // claimedOver reports whether a run was claimed before an absence and after it: its node stood
 // still, and what it starts when it wakes no missed policy decides.
 func (h *History) claimedOver(run job.ID, a absence) bool {
-	return slices.ContainsFunc(h.claims[run], func(c claim) bool { return c.made.Before(a.from) && (c.to.IsZero() || c.to.After(a.to)) })
-}
-
-// holds reports whether a run was claimed and due at a moment.
-func (h *History) holds(run job.ID, at time.Time) bool {
-	return slices.ContainsFunc(h.claims[run], func(c claim) bool { return !at.Before(c.from) && (c.to.IsZero() || !at.After(c.to)) })
+	return slices.ContainsFunc(h.claims[run], func(c truth.Claim) bool { return c.Made.Before(a.from) && (c.To.IsZero() || c.To.After(a.to)) })
 }
 
 // closeClaim records the end of a claim. The caller holds the mutex.
 func (h *History) closeClaim(run job.ID, now time.Time) {
-	if list := h.claims[run]; len(list) > 0 && list[len(list)-1].to.IsZero() {
-		list[len(list)-1].to = now
+	if list := h.claims[run]; len(list) > 0 && list[len(list)-1].To.IsZero() {
+		list[len(list)-1].To = now
 	}
 }
 
 // checkReasons: a reason is true.
 func (c *checker) checkReasons() {
+	c.happened = c.world()
 	for _, list := range c.records {
 		for _, r := range list {
 			c.checkBusy(r)
 			c.checkAbsent(r)
-			c.checkReason(r)
 		}
 	}
+	for _, untrue := range c.happened.Check() {
+		c.problem("reasons", "%s", untrue)
+	}
+}
+
+// untoldMax is how long the end of an attempt may be unknown when a reason says that it runs: renewals
+// mention it after a second, are up to 2.5 s old, and take up to 10 s in slow weather.
+const untoldMax = 12 * time.Second
+
+// onItsWayMax bounds how long after the end of its process a renewal arrives: a message takes up to
+// 10.3 s in slow weather.
+const onItsWayMax = 11 * time.Second
+
+// world returns what has happened to the judge of reasons.
+func (c *checker) world() *truth.World {
+	w := &truth.World{
+		Records: c.records, Active: c.active, Claims: c.claims, Cancels: c.cancels,
+		Attempts: map[job.ID][]truth.Attempt{}, Sessions: map[job.ID]*truth.Session{},
+		Stalled: stalledMax, Untold: untoldMax, OnItsWay: onItsWayMax,
+		Lost: func(run job.ID, number int) bool { return !c.lost[attemptKey{run, number}].IsZero() },
+		Handed: func(run job.ID, number int) bool {
+			_, ok := c.handed[attemptKey{run, number}]
+			return ok // see checkHandedOver
+		},
+		Rule: func(name string) (truth.Rule, bool) {
+			of, ok := steady[name]
+			return truth.Rule{Missed: of.missed, Queue: strings.Contains(of.rest, "overlap: queue"), Replace: strings.Contains(of.rest, "overlap: replace")}, ok
+		},
+		Changed: func(name string, _ time.Time) bool {
+			_, isSteady := steady[name]
+			return !isSteady
+		},
+		Texts: map[string]job.Outcome{
+			"": job.OutcomeSucceeded, "exit status 1": job.OutcomeFailed, "the timeout has passed": job.OutcomeTimedOut, "it was cancelled": job.OutcomeCancelled,
+			reason.NodeStopped.Of().String(): job.OutcomeLost, reason.NodeFenced.Of().String(): job.OutcomeLost,
+		},
+	}
+	for _, a := range c.attempts {
+		w.Attempts[a.Run.ID] = append(w.Attempts[a.Run.ID], truth.Attempt{Number: a.Number, Started: a.Started, Ended: a.Ended, Frozen: a.Frozen})
+	}
+	for id, s := range c.sessions {
+		s.Left = s.left
+		w.Sessions[id] = &s.Session
+	}
+	return w
 }
 
 // checkBusy: a run that is named as running ran at that moment.
@@ -124,7 +160,7 @@ func (c *checker) checkBusy(r *store.Record) {
 		return
 	}
 	id, err := job.ParseID(run)
-	if err != nil || !c.holds(id, at) && !(specOf(r.Run.Name).flowMost > 0 && c.ranThen(id, at)) {
+	if err != nil || !c.happened.Holds(id, at) && !(specOf(r.Run.Name).flowMost > 0 && c.ranThen(id, at)) {
 		c.problem("reasons", "the run of %s of %s was skipped because %s, which did not run at %s", r.Run.Name, r.Run.Due, r.Attempt.Reason, at)
 	}
 }
@@ -150,7 +186,7 @@ func (c *checker) checkAbsent(r *store.Record) {
 	from = from.Add(time.Second) // the reason has whole seconds
 	for _, s := range c.sessions {
 		if sign := s.sign(to.Add(-stalledMax)); sign.After(from) { // a step that came after the record may have an earlier clock
-			c.problem("reasons", "the run of %s of %s was missed because %s, and node %s was there at %s", r.Run.Name, r.Run.Due, r.Attempt.Reason, s.node, sign)
+			c.problem("reasons", "the run of %s of %s was missed because %s, and node %s was there at %s", r.Run.Name, r.Run.Due, r.Attempt.Reason, s.Node, sign)
 			return
 		}
 	}
@@ -298,7 +334,7 @@ func (c *checker) settledBefore(e change) (settled, claimed time.Time) {
 			if !r.Until.IsZero() && r.Until.After(settled) {
 				settled = r.Until
 			}
-		case !slices.ContainsFunc(c.claims[r.Run.ID], func(held claim) bool { return !held.from.After(e.at) }):
+		case !slices.ContainsFunc(c.claims[r.Run.ID], func(held truth.Claim) bool { return !held.From.After(e.at) }):
 		case r.Attempt.Outcome == job.OutcomeWithdrawn:
 			latest(&claimed, &r.Run)
 		default:

@@ -5,17 +5,16 @@ import (
 	"slices"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/check/truth"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
 
 // session is a session's data from the steps of the store.
 type session struct {
-	node         string
+	truth.Session
 	predecessors []job.ID
 	renewed      time.Time
-	heardAt      []time.Time // each renewal
-	unreported   []int       // the unreported count of each renewal
 	// steady are the times in which it was renewed without a gap, in their order.
 	steady []stretch
 	ended  time.Time // when it was removed from the store
@@ -28,7 +27,7 @@ type stretch struct{ from, to time.Time }
 
 // renew notes a renewal.
 func (s *session) renew(now time.Time, load store.Load) {
-	s.renewed, s.heardAt, s.unreported = now, append(s.heardAt, now), append(s.unreported, load.Unreported)
+	s.renewed, s.HeardAt, s.Unreported = now, append(s.HeardAt, now), append(s.Unreported, load.Unreported)
 	if last := len(s.steady) - 1; last >= 0 && now.Sub(s.steady[last].to) <= store.SessionLife {
 		s.steady[last].to = now
 		return
@@ -83,7 +82,7 @@ func (t *Tap) Join(ctx context.Context, given store.Session) (store.Session, err
 	joined, err := t.Store.Join(ctx, given)
 	h.Commits++
 	if s := h.session(given.ID); err == nil && s.renewed.IsZero() {
-		s.node, s.predecessors = given.Node, joined.Predecessors
+		s.Node, s.predecessors = given.Node, joined.Predecessors
 		h.joins(given.ID, joined.Predecessors, t.now())
 		s.renew(t.now(), store.Load{})
 	}
@@ -142,7 +141,7 @@ func (t *Tap) reaped(by job.ID, was *store.Run) {
 func (c *checker) checkGone(r *store.Record, lostAfter time.Duration) {
 	at, heard := r.Attempt.Ended, r.Run.Due
 	for _, s := range c.sessions {
-		if s.node == r.Run.Node && (s.ended.IsZero() || s.ended.After(at)) && s.heard(at).After(heard) {
+		if s.Node == r.Run.Node && (s.ended.IsZero() || s.ended.After(at)) && s.heard(at).After(heard) {
 			heard = s.heard(at)
 		}
 	}

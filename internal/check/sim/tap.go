@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/check/truth"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -145,7 +146,7 @@ func (t *Tap) claimed(ctx context.Context, out *store.ClaimOutcome) {
 	if r.Due.After(began) {
 		began = r.Due
 	}
-	h.claims[r.ID] = append(h.claims[r.ID], claim{by: r.Session, made: t.ends(), from: began})
+	h.claims[r.ID] = append(h.claims[r.ID], truth.Claim{By: r.Session, Made: t.ends(), From: began})
 	h.runs[r.ID] = &runBook{slot: r.Slot, token: r.Token, run: r.Run, session: r.Session, claimed: now, lostAfter: time.Duration(out.Job.Filled.Policy.LostAfter)}
 	t.hold(ctx, r)
 }

@@ -1,0 +1,91 @@
+package truth_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/belfry-cron/belfry/internal/check/truth"
+	"github.com/belfry-cron/belfry/internal/reason"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+func at(seconds float64) time.Time { return noon.Add(time.Duration(seconds * float64(time.Second))) }
+
+// world has a run that ran on node b from 0 to 10 s, and a record of another one at 12 s.
+func world(outcome job.Outcome, why job.Reason) *truth.World {
+	first, second, session, uid := job.ID{15: 1}, job.ID{15: 2}, job.ID{15: 3}, job.ID{15: 4}
+	record := func(id job.ID, due, ended time.Time, outcome job.Outcome, why job.Reason, number int) []*store.Record {
+		return []*store.Record{{
+			Final: true, Run: job.Run{ID: id, JobUID: uid, Name: "a", Kind: job.RunScheduled, Scheduled: due, Due: due, Node: "b"},
+			Attempt: job.Attempt{Run: id, Number: number, Node: "b", Ended: ended, Outcome: outcome, Reason: why},
+		}}
+	}
+	return &truth.World{
+		Records: map[job.ID][]*store.Record{
+			first:  record(first, at(0), at(10), job.OutcomeSucceeded, job.Reason{}, 1),
+			second: record(second, at(5), at(12), outcome, why, 1),
+		},
+		Attempts: map[job.ID][]truth.Attempt{first: {{Number: 1, Started: at(0), Ended: at(10)}}},
+		Claims:   map[job.ID][]truth.Claim{first: {{By: session, Made: at(0), From: at(0), To: at(10)}}, second: {{By: session, Made: at(5), From: at(5), To: at(12)}}},
+		Sessions: map[job.ID]*truth.Session{session: {Node: "b", HeardAt: []time.Time{at(-9), at(0), at(2)}}},
+		Lost:     func(job.ID, int) bool { return false },
+		Handed:   func(job.ID, int) bool { return false },
+		Changed:  func(string, time.Time) bool { return false },
+		Rule:     func(string) (truth.Rule, bool) { return truth.Rule{}, true },
+		Texts:    map[string]job.Outcome{"": job.OutcomeSucceeded},
+		Stalled:  time.Second, Untold: 3 * time.Second, OnItsWay: time.Second,
+	}
+}
+
+// A reason is judged by what happened, so that each false one is found.
+func TestFalseReasonsAreFound(t *testing.T) {
+	first := job.ID{15: 1}
+	isLast := func(w *truth.World) { w.Attempts[first][0].Ended, w.Records[first][0].Attempt.Ended = at(6), at(6) }
+	for _, test := range []struct {
+		name    string
+		outcome job.Outcome
+		why     job.Reason
+		spoil   func(*truth.World)
+	}{
+		{"the other run had ended long before", job.OutcomeSkipped, reason.StillRunning.Of(first, at(0), "b"), isLast},
+		{"the other run does not exist", job.OutcomeSkipped, reason.StillRunning.Of(first, at(0), "b"), func(w *truth.World) { delete(w.Records, first) }},
+		{"the node was heard since", job.OutcomeLost, reason.NodeSilent.Of("b", 9*time.Second), func(w *truth.World) {
+			s := w.Sessions[job.ID{15: 3}]
+			s.HeardAt = append(s.HeardAt, at(7))
+		}},
+		{"the node was heard later than that", job.OutcomeSkipped, reason.EndUnreported.Of(first, at(0), reason.LastHeard.Of("b", 10*time.Second)), func(w *truth.World) {
+			s := w.Sessions[job.ID{15: 3}]
+			s.HeardAt = append(s.HeardAt, at(9))
+		}},
+		{"the process lives", job.OutcomeLost, reason.ProcessEnded.Of("b"), func(w *truth.World) {
+			s := w.Sessions[job.ID{15: 3}]
+			s.HeardAt = append(s.HeardAt, at(14))
+		}},
+		{"a node was there", job.OutcomeMissed, reason.MissedLatest.Of(reason.NoNodeThere.Of(at(3), at(11))), func(w *truth.World) {
+			s := w.Sessions[job.ID{15: 3}]
+			s.HeardAt = append(s.HeardAt, at(7))
+		}},
+		{"the job has another policy", job.OutcomeMissed, reason.MissedLatest.Of(reason.NoNodeThere.Of(at(3), at(11))), func(w *truth.World) {
+			w.Rule = func(string) (truth.Rule, bool) { return truth.Rule{Missed: job.MissedAll}, true }
+		}},
+		{"the job is as it was", job.OutcomeWithdrawn, reason.JobPaused.Of("ann", job.Reason{}), nil},
+		{"the attempt never counted as lost", job.OutcomeSucceeded, reason.CameLate.Of(job.Reason{}), nil},
+		{"a failure has the reason of a loss", job.OutcomeFailed, reason.NodeSilent.Of("b", 9*time.Second), nil},
+		{"nothing judges a text of nobody", job.OutcomeFailed, job.Text("because"), nil},
+	} {
+		w := world(test.outcome, test.why)
+		if test.spoil != nil {
+			if found := w.Check(); len(found) > 0 {
+				t.Errorf("%s: a true reason is called false: %s", test.name, strings.Join(found, "\n"))
+			}
+			test.spoil(w)
+		}
+		if found := w.Check(); len(found) == 0 {
+			t.Errorf("%s: %q is not found", test.name, test.why)
+		}
+	}
+}
