@@ -186,6 +186,7 @@ type rig struct {
 	admin   *Admin
 	session store.Session
 	jobs    int
+	aged    time.Duration     // of runs when they are made
 	params  map[string]string // parameters of new runs
 	number  int64             // number of the next handover; 0 for a new one
 }
@@ -330,7 +331,8 @@ func (r *rig) runOf(j *store.Job, shard, shards int) attempt {
 func (r *rig) trigger(j *store.Job, shard, shards int) store.Attempt {
 	r.Helper()
 	r.jobs++
-	id := job.ID{1, byte(r.jobs >> 8), byte(r.jobs)}
+	id, err := job.NewID(time.Now().Add(-r.aged), strings.NewReader(fmt.Sprintf("%010d", r.jobs)))
+	r.must(err)
 	made, err := r.store.Trigger(r.Context(), []store.TriggerItem{{
 		ID: id, Job: j.Definition.UID, Kind: job.RunByHand, Key: id.String(), Session: r.session.ID, Node: "a", Shard: shard, Shards: shards, Params: r.params, Actor: "ann",
 	}})

@@ -21,6 +21,9 @@ const (
 	refusedFor = 2 * time.Second
 	// refusedRest is the time between these tries.
 	refusedRest = 50 * time.Millisecond
+	// siblingMax bounds the wait for another shard, step or item of the same job: longer than nearly all
+	// of them run, while an executor that no longer knows what it runs refuses forever.
+	siblingMax = 24 * time.Hour
 	// triedMax bounds the executors that are tried: an unreachable one takes 2 s.
 	triedMax = 10
 )
@@ -203,7 +206,11 @@ func (g *giving) give(ctx context.Context, to target) (executor.Result, bool) {
 			time.Sleep(refusedRest)
 			continue
 		case answer.IsBusy() && hasSiblings(&at.Run):
-			return executor.Result{Unstarted: true, Postponed: true, Reason: cleaned(reason.RunsAlready.Of(to.address, reason.Words(answer.Message)))}, true
+			why := reason.RunsAlready.Of(to.address, reason.Words(answer.Message))
+			if waited := time.Since(at.Run.ID.Time()); waited > siblingMax {
+				return failed(reason.RefusedSince.Of(waited.Truncate(time.Second), why)), true
+			}
+			return executor.Result{Unstarted: true, Postponed: true, Reason: cleaned(why)}, true
 		}
 		return failed(reason.Refused.Of(to.address, reason.Words(orCode(answer)))), true
 	}

@@ -165,6 +165,8 @@ func TestShardThatAnExecutorRefusesBesideAnotherWaits(t *testing.T) {
 		if a := r.runOf(j, 1, 2); a.result.Outcome != job.OutcomeSkipped {
 			t.Errorf("with discard_later the second shard ends as %+v, want it skipped", a.result)
 		}
+		r.aged = siblingMax + time.Hour
+		r.wants(r.runOf(r.put(plain+"\nplace: {shards: 2}"), 1, 2), job.OutcomeFailed, "it waited for 1 d 1 h 2 s: the executor http://10.0.0.5:9999 runs the job already")
 	})
 }
 

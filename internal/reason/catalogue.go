@@ -307,6 +307,7 @@ var (
 	NoneIdle       = two[string, []string]("xxl_none_idle", "no executor of the group {group} is idle: {passed}", "组 {group} 没有空闲的执行器：{passed}", wait)
 	MoreUntried    = two[why, int]("xxl_more_untried", "{why}, and {n} more were not tried", "{why}，另有 {n} 个未尝试", service)
 	RunsAlready    = two[string, Words]("xxl_runs_already", "the executor {executor} runs the job already: {message}", "执行器 {executor} 已在运行该任务：{message}", overlap)
+	RefusedSince   = two[span, why]("xxl_refused_since", "it waited for {span}: {why}", "等待了 {span}：{why}", overlap)
 	Refused        = two[string, Words]("xxl_refused", "the executor {executor} has refused it: {message}", "执行器 {executor} 已拒绝：{message}", service)
 	LateSuccess    = two[span, span]("xxl_late_success", "the executor reported success {after} after it was sent, later than the timeout of {timeout}", "执行器在发送 {after}后报告成功，晚于超时设置（{timeout}）", timing)
 	ReportedCode   = one[int]("xxl_reported_code", "the executor reported code {status}", "执行器报告了代码 {status}", output)
