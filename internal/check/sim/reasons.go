@@ -110,7 +110,7 @@ func (c *checker) world() *truth.World {
 	w := &truth.World{
 		Records: c.records, Active: c.active, Claims: c.claims, Cancels: c.cancels,
 		Attempts: map[job.ID][]truth.Attempt{}, Sessions: map[job.ID]*truth.Session{},
-		Stalled: stalledMax, Untold: untoldMax, OnItsWay: onItsWayMax,
+		Whole: true, Stalled: stalledMax, Untold: untoldMax, OnItsWay: onItsWayMax,
 		Lost: func(run job.ID, number int) bool { return !c.lost[attemptKey{run, number}].IsZero() },
 		Handed: func(run job.ID, number int) bool {
 			_, ok := c.handed[attemptKey{run, number}]

@@ -31,6 +31,8 @@ type World struct {
 	// Texts are the messages of executors and services, with the outcomes that they are about.
 	Texts map[string]job.Outcome
 
+	// Whole is set if Sessions have every renewal, not only those that somebody has seen.
+	Whole bool
 	// Stalled bounds the time of a step from its clock to its commit.
 	Stalled time.Duration
 	// Untold is how long the end of an attempt may be unknown when a reason says that it runs.
@@ -315,9 +317,13 @@ func (c *World) wasUnheard(s *statement) bool {
 	}
 	heard := s.Attempt.Ended.Add(-ago)
 	for _, o := range c.Sessions {
-		if o.Node == s.text("node") && slices.ContainsFunc(o.HeardAt, func(at time.Time) bool { return !at.After(heard) && at.After(heard.Add(-time.Second)) }) {
-			next := slices.IndexFunc(o.HeardAt, func(at time.Time) bool { return at.After(heard) })
-			return next < 0 || !o.HeardAt[next].Before(s.Attempt.Ended.Add(-c.Stalled)) // it may have come after the record
+		isExact := slices.ContainsFunc(o.HeardAt, func(at time.Time) bool { return !at.After(heard) && at.After(heard.Add(-time.Second)) })
+		if o.Node != s.text("node") || c.Whole && !isExact || !o.HeardAt[0].Before(s.Attempt.Ended) {
+			continue
+		}
+		next := slices.IndexFunc(o.HeardAt, func(at time.Time) bool { return at.After(heard) })
+		if next < 0 || !o.HeardAt[next].Before(s.Attempt.Ended.Add(-c.Stalled)) { // it may have come after the record
+			return true
 		}
 	}
 	return false

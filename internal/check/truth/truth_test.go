@@ -37,7 +37,7 @@ func world(outcome job.Outcome, why job.Reason) *truth.World {
 		Changed:  func(string, time.Time) bool { return false },
 		Rule:     func(string) (truth.Rule, bool) { return truth.Rule{}, true },
 		Texts:    map[string]job.Outcome{"": job.OutcomeSucceeded},
-		Stalled:  time.Second, Untold: 3 * time.Second, OnItsWay: time.Second,
+		Whole:    true, Stalled: time.Second, Untold: 3 * time.Second, OnItsWay: time.Second,
 	}
 }
 
