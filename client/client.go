@@ -231,7 +231,7 @@ func pathOf(kinds, namespace, name string) string {
 type JobQuery struct {
 	Namespace string
 	Labels    map[string]string
-	Text      string // in the name or description
+	Text      string // in the name, title or description
 	State     job.JobState
 	Failing   bool      // only active jobs whose last run failed, at most the 50 that failed last
 	NeverRan  bool      // only jobs without a finished run in history

@@ -735,7 +735,7 @@ func (l *Lane) HasTrouble() bool { return l.Failures > 0 || l.Failed > 0 }
 // LanesQuery selects the jobs, the span and the steps of Lanes.
 type LanesQuery struct {
 	Namespace string
-	Text      string // in the name or description
+	Text      string // in the name, title or description
 	Labels    map[string]string
 	From, To  time.Time
 	Step      time.Duration
@@ -907,7 +907,7 @@ type Bulk struct {
 
 	Namespace string            `json:"namespace,omitempty" maxLength:"128" doc:"Only jobs of this namespace."`
 	Labels    map[string]string `json:"labels,omitempty" doc:"Only jobs with these labels."`
-	Text      string            `json:"text,omitempty" maxLength:"256" doc:"Only jobs with this in their name or description."`
+	Text      string            `json:"text,omitempty" maxLength:"256" doc:"Only jobs with this in their name, title or description."`
 	State     job.JobState      `json:"state,omitempty" enum:"active,paused,completed" doc:"Only jobs in this state."`
 	All       bool              `json:"all,omitempty" doc:"Must be true where nothing else selects jobs."`
 

@@ -22,7 +22,7 @@ func (q *JobQuery) Matches(definition *job.Job) bool {
 	if q.Work != "" && !definition.Run.Does(q.Work) {
 		return false
 	}
-	return q.Text == "" || contains(definition.Name, q.Text) || contains(definition.Description, q.Text)
+	return q.Text == "" || contains(definition.Name, q.Text) || contains(definition.Title, q.Text) || contains(definition.Description, q.Text)
 }
 
 // Matches reports whether a record within the time and job of a query meets its other conditions.

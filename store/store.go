@@ -410,7 +410,7 @@ const JobLookMax = 1000
 type JobQuery struct {
 	Namespace string            // "" for all
 	Labels    map[string]string // all must match
-	Text      string            // in the name or description
+	Text      string            // in the name, title or description
 	State     job.JobState      // "" for all
 	Work      job.Work          // "" for all
 	Boot      bool              // only jobs due at the start of a node

@@ -56,7 +56,7 @@ belfry job list -o name`,
 	}
 	f := cmd.Flags()
 	f.VarP((*labels)(&ask.labels), "label", "l", "only jobs with this label: KEY=VALUE; may be repeated")
-	addWord(f, &ask.text, "text", "", "TEXT", "only jobs with this text in name or description")
+	addWord(f, &ask.text, "text", "", "TEXT", "only jobs with this text in name, title or description")
 	addChoice(cmd, &ask.state, "state", "", "only jobs in this state", job.JobState("").Values()...)
 	f.BoolVar(&ask.failing, "failing", false, "only active jobs whose last run failed, at most the 50 that failed last")
 	f.BoolVar(&ask.neverRan, "never-ran", false, "only jobs of which no finished run is kept")

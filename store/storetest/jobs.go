@@ -515,6 +515,8 @@ var jobTests = []test{
 		e.put("name: j3\nnamespace: n1\nlabels: {odd: '1'}")
 		equal(e, "boot, without one that is none any more", names(store.JobQuery{Limit: 3, Boot: true}), "n2/boot")
 		equal(e, "text in a name", names(store.JobQuery{Limit: 3, Text: "j3"}), "n1/j3")
+		e.put("name: j5\nnamespace: n1\ntitle: 价格导入 Prices\ndescription: number 5\nlabels: {odd: '1'}")
+		equal(e, "text in a title", names(store.JobQuery{Limit: 3, Text: "导入 PRICES"}), "n1/j5")
 		equal(e, "text with signs", names(store.JobQuery{Limit: 3, Text: "%"}), "")
 		equal(e, "state", names(store.JobQuery{Limit: 3, State: job.JobPaused}), "n0/j0")
 		e.put("name: graph\nnamespace: n2\nlabels: {shell: flow}\nrun: {flow: {steps: [{name: a, run: {shell: 'true'}}]}}")

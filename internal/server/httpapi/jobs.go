@@ -136,7 +136,7 @@ type listJobsInput struct {
 	PageInput
 	Namespace string    `query:"namespace" doc:"Only jobs of this namespace."`
 	Label     []string  `query:"label,explode" nullable:"false" maxItems:"16" doc:"Only jobs with this label: key=value. May be repeated; all must match."`
-	Text      string    `query:"text" maxLength:"256" doc:"Only jobs with this in their name or description."`
+	Text      string    `query:"text" maxLength:"256" doc:"Only jobs with this in their name, title or description."`
 	State     string    `query:"state" enum:"active,paused,completed" doc:"Only jobs in this state."`
 	Failing   bool      `query:"failing" doc:"Only active jobs whose last run failed, at most the 50 that failed last. They come by name or by failure, in one page."`
 	NeverRan  bool      `query:"never_ran" doc:"Only jobs of which no finished run is kept. A page may be shorter than asked for."`

@@ -38,7 +38,7 @@ func (a *api) getStats(ctx context.Context, in *statsInput) (*answer[client.Stat
 type lanesInput struct {
 	Namespace string    `query:"namespace" maxLength:"128" doc:"Only jobs of this namespace."`
 	Label     []string  `query:"label,explode" nullable:"false" maxItems:"16" doc:"Only jobs with this label: key=value. May be repeated; all must match."`
-	Text      string    `query:"q" maxLength:"256" doc:"Only jobs with this text in their name or description."`
+	Text      string    `query:"q" maxLength:"256" doc:"Only jobs with this text in their name, title or description."`
 	From      time.Time `query:"from" doc:"Count from the bucket with this instant on. Default: 24 hours ago."`
 	To        time.Time `query:"to" doc:"Count what ended before this instant. Default: now."`
 	Step      string    `query:"step" default:"10m" maxLength:"16" doc:"The length of a bucket, 300 at most: multiples of 5m are counted from slices, others from the runs."`

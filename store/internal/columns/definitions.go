@@ -54,17 +54,17 @@ func fixed(t time.Time) time.Time {
 	return t.In(time.FixedZone("", offset))
 }
 
-// DecodeSaid decodes only the fields that queries for jobs read: name, description and labels. The
+// DecodeSaid decodes only the fields that queries for jobs read: name, title, description and labels. The
 // whole definition takes five times as long.
 func DecodeSaid(text []byte) (*job.Job, error) {
 	var said struct {
-		Name, Description string
-		Labels            map[string]string
+		Name, Title, Description string
+		Labels                   map[string]string
 	}
 	if err := json.Unmarshal(text, &said); err != nil {
 		return nil, err
 	}
-	return &job.Job{Name: said.Name, Description: said.Description, Labels: said.Labels}, nil
+	return &job.Job{Name: said.Name, Title: said.Title, Description: said.Description, Labels: said.Labels}, nil
 }
 
 // EncodeDocument encodes a document that is no job, with the server's additions.
