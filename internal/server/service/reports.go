@@ -7,6 +7,7 @@ import (
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/node/output"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/internal/server/auth"
 	"github.com/belfry-cron/belfry/job"
@@ -105,7 +106,7 @@ func startable(j *store.Job) error {
 	if !j.Filled.Run.IsReported() {
 		return nil
 	}
-	return refuseProgram(client.TypeConflict, "job %s is not started by Belfry, but by what reports on it", j.Filled.FullName())
+	return refuse(client.TypeConflict, phrase.ReportedJob.Of(j.Filled.FullName()))
 }
 
 func (s *Reports) take(ctx context.Context, j *store.Job, said client.Report, key string) (client.Reported, error) {
