@@ -35,6 +35,8 @@ func TestKeysActOnTheRowUnderTheCursor(t *testing.T) {
 		t.Errorf("the space ticks %q", ticked)
 	}
 	b.do(chromedp.KeyEvent(" "), chromedp.KeyEvent("p"))
+	b.until("the question why", `document.activeElement.matches('form[action="/jobs/cursor/two/pause"] input[name=reason]')`)
+	b.do(chromedp.KeyEvent("the disk is full"), chromedp.KeyEvent(kb.Enter))
 	b.until("the pause", `document.querySelector("main > [role=status]:not([hidden])")?.textContent.includes("Paused cursor/two")`)
 	list("jjj")
 	b.do(chromedp.KeyEvent("e"))
@@ -43,16 +45,28 @@ func TestKeysActOnTheRowUnderTheCursor(t *testing.T) {
 	b.do(chromedp.KeyEvent("r"))
 	b.until("its run", `location.pathname.startsWith("/runs/") && document.title.includes("cursor/two")`)
 
-	// The palette knows the id of a run, and a label.
+	// The palette knows the id of a run, a label, the title of a job, and what can be done with one.
+	apply(t, "namespace: cursor\nname: titled\ntitle: 午夜结算\nparams: {day: {required: true}}\nrun: {shell: \"true\"}\n")
 	id := value[string](b, `location.pathname.slice(6)`)
-	for text, address := range map[string]string{strings.ToLower(id): "/runs/" + id, "team=iot": "/jobs?q=label%3Ateam%3Diot"} {
+	chooses := func(text string) {
 		b.open("/audit")
 		b.until("the script", `document.documentElement.classList.contains("script") && document.readyState === "complete"`)
 		b.do(chromedp.Evaluate(`document.querySelector("[data-open=palette]").click()`, nil))
 		b.until("the palette", `document.getElementById("palette").open`)
 		b.do(chromedp.SendKeys("#palette input", text, chromedp.ByQuery))
-		b.until("what it found", `document.querySelector("#found-0")?.textContent.toLowerCase().includes(`+"`"+text+"`"+`)`)
+		b.until("what it found", `document.querySelector("#found-0")?.textContent.toLowerCase().includes(`+"`"+text[strings.Index(text, " ")+1:]+"`"+`)`)
 		b.do(chromedp.SendKeys("#palette input", kb.Enter, chromedp.ByQuery))
+	}
+	for text, address := range map[string]string{
+		strings.ToLower(id): "/runs/" + id, "team=iot": "/jobs?q=label%3Ateam%3Diot", "夜结": "/jobs/cursor/titled",
+		"run titled": "/jobs/cursor/titled?open=r", "pause cursor/two": "/jobs/cursor/two?open=p",
+	} {
+		chooses(text)
 		b.until("the page", `location.pathname + location.search === "`+address+`"`)
 	}
+	chooses("theme: dark")
+	b.until("the theme", `document.documentElement.dataset.theme === "dark"`)
+	list("jj") // the row of a job whose run needs a value leads to its dialog
+	b.do(chromedp.KeyEvent("j"), chromedp.KeyEvent("r"))
+	b.until("the dialog", `document.activeElement.id === "param-day" && location.search === "?open=r"`)
 }

@@ -309,8 +309,9 @@ func (s *site) frame(ctx context.Context, who service.Caller, most time.Duration
 func (p *page) words() string {
 	said := map[string]string{}
 	for _, key := range scriptTexts {
-		if strings.HasPrefix(key, "jobs.") && !p.may(service.Define) {
-			continue // the palette offers what it has a word for
+		// The palette offers what it has a word for.
+		if (strings.HasPrefix(key, "jobs.") || key == "job.pause" || key == "job.resume") && !p.may(service.Define) || key == "job.run_now" && !p.may(service.Operate) {
+			continue
 		}
 		said[strings.TrimPrefix(key, "js.")] = p.T(key)
 	}

@@ -46,6 +46,7 @@ type jobRow struct {
 	Next, NextAt             When
 	Paused, PausedWhy        string
 	Completed                bool
+	Asks                     bool // a run needs a value for a parameter
 	Strip                    template.HTML
 	Last                     State
 	LastAt                   When
@@ -170,6 +171,9 @@ func runsOf(recent []client.RecentRun) (list []client.Run) {
 func (p *page) jobRow(j *listedJob) jobRow {
 	namespace, name := splitName(j.FullName())
 	row := jobRow{Namespace: namespace, Name: name, Address: "/jobs/" + j.FullName(), Title: clean(j.Title), Schedule: p.schedule(&j.Schedule), Expression: strings.Join(j.Schedule.Cron, " | ")}
+	for _, param := range j.Params {
+		row.Asks = row.Asks || param.Required && param.Default == ""
+	}
 	if st := j.Status; st != nil {
 		switch st.State {
 		case job.JobPaused:

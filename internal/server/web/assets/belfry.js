@@ -25,9 +25,9 @@ document.addEventListener("keydown", e => {
   if (e.key !== "Escape") return;
   for (const m of menus()) { m.open = false; m.querySelector("summary").focus(); }
 });
-document.addEventListener("toggle", e => {
-  if (e.target.matches?.("details.menu") && e.target.open) e.target.querySelector(".pop input:not([type=hidden]), .pop select")?.focus();
-}, true);
+const enter = menu => menu?.querySelector(".pop input:not([type=hidden]), .pop select")?.focus();
+document.addEventListener("toggle", e => { if (e.target.matches?.("details.menu") && e.target.open) enter(e.target); }, true);
+enter(document.querySelector("main details.menu[open]"));
 
 document.addEventListener("click", async e => {
   const copy = e.target.closest("[data-copy]");

@@ -30,8 +30,8 @@ export function keys() {
 // What keys do is done to the row under the cursor, which has the focus, and else to the page.
 const rows = "[data-list] tbody tr[data-href], #needs .nd";
 const acts = {
-  r: 'button[formaction$="/run"], form[action$="/retry"] button', e: 'a[href$="/edit"]',
-  p: 'button[formaction$="/pause"], button[formaction$="/resume"], form[action$="/resume"] button, form[action$="/pause"] input[name="reason"]',
+  r: 'form[action$="/run"] button, a[href$="open=r"], form[action$="/retry"] button', e: 'a[href$="/edit"]',
+  p: 'form[action$="/resume"] button, form[action$="/pause"] input[name="reason"]',
 };
 const row = () => document.activeElement?.closest(rows) ?? document.querySelector("tr.cursor, .nd.cursor");
 const tick = () => row()?.querySelector("input[type=checkbox], summary.dots")?.click();

@@ -20,7 +20,22 @@ function match(text) {
   const actions = [...document.querySelectorAll("main [data-key]")].map(el => ({text: el.textContent.trim(), kind: words.action, act: () => el.click()}));
   const direct = /^[0-7][0-9a-hjkmnp-tv-z]{25}$/.test(t) ? [{text: t.toUpperCase(), kind: words["nav.runs"], href: "/runs/" + t.toUpperCase()}]
     : /^[^\s=]+=\S+$/.test(t) ? [{text: text, kind: words["nav.jobs"], href: "/jobs?q=" + encodeURIComponent("label:" + text)}] : [];
-  return [...direct, ...pages.map(([key, href]) => ({text: words[key], kind: words.page, href})), ...actions].filter(x => x.text?.toLowerCase().includes(t));
+  const themes = [["", "system"], ["light", "light"], ["dark", "dark"]].map(([theme, name]) => ({text: `${words["settings.theme"]}: ${words["settings." + name]}`, kind: words.action, act: () => look({theme})}));
+  return [...direct, ...pages.map(([key, href]) => ({text: words[key], kind: words.page, href})), ...actions, ...themes].filter(x => x.text?.toLowerCase().includes(t));
+}
+
+// look changes how pages look, as the form of the settings does.
+function look(choice) {
+  const body = new URLSearchParams({form: document.querySelector("input[name=form]").value, ...choice});
+  fetch("/ui/look", {method: "POST", body, redirect: "manual"}).then(() => location.reload());
+}
+
+// verbs lead to the menu of a job that does what was typed before its name.
+const verbs = [["job.run_now", "run", "r"], ["job.pause", "pause", "p"], ["job.resume", "resume", "p"]];
+function verbOf(text) {
+  const first = text.split(/\s/)[0].toLowerCase(), rest = text.slice(first.length).trim();
+  const verb = rest && verbs.find(([key, word]) => words[key] && (first === word || words[key].split(" ")[0].toLowerCase() === first));
+  return verb ? {say: words[verb[0]] + " ", key: "?open=" + verb[2], rest: rest.replace(/^now\s+/i, "")} : {say: "", key: "", rest: text};
 }
 
 function show(items) {
@@ -51,17 +66,17 @@ function choose(option) {
 
 input?.addEventListener("input", () => {
   clearTimeout(timer);
-  const text = input.value.trim(), mine = ++asked;
+  const text = input.value.trim(), mine = ++asked, verb = verbOf(text);
   show(match(text));
   if (!text) return;
   timer = setTimeout(async () => {
-    const found = [], query = new URLSearchParams({text, page_size: 12});
+    const found = [], query = new URLSearchParams({text: verb.rest.split("/").pop(), ...verb.rest.includes("/") && {namespace: verb.rest.split("/")[0]}, page_size: 12});
     do { // a page of the API searches for a moment only, and may have found nothing
       const answer = await fetch("/api/v1/jobs?" + query).catch(() => null);
       if (!answer?.ok || mine !== asked) return;
       const page = await answer.json();
-      found.push(...page.items.map(j => (j.namespace ?? "default") + "/" + j.name));
-      if (page.items.length) show([...found.map(name => ({text: name, kind: words.job, href: "/jobs/" + name})), ...match(text)]);
+      found.push(...page.items.map(j => ({name: (j.namespace ?? "default") + "/" + j.name, title: j.title ?? ""})));
+      if (page.items.length) show([...found.map(({name, title}) => ({text: `${verb.say}${name} ${title}`.trim(), kind: verb.key ? words.action : words.job, href: "/jobs/" + name + verb.key})), ...match(text)]);
       query.set("page_token", page.next_page_token ?? "");
     } while (query.get("page_token") && found.length < 12 && dialog.open);
   }, 120);
