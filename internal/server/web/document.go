@@ -18,6 +18,7 @@ const (
 	asScalar           // a number, or true or false
 	asList             // a line for each item
 	asPairs            // a line with key=value for each field
+	asYAML             // what the document has, as it is written there
 )
 
 // nodeAt returns the value of a document at a path, nil if it has none. A short form counts as the
@@ -64,6 +65,8 @@ func fieldOf(text, path string, as fieldForm) (value string, ok bool) {
 		}
 	case as == asPairs:
 		return "", node.Tag == "!!null"
+	case as == asYAML:
+		return yamlText(node), true
 	default:
 		if node = textOf(node); node == nil {
 			return "", false
@@ -207,6 +210,8 @@ func setField(text, path string, as fieldForm, value string) (string, error) {
 		setList(node, path, value)
 	case asPairs:
 		setPairs(node, value)
+	case asYAML:
+		setYAML(node, value)
 	default:
 		if own := textOf(node); own != nil {
 			node = own
@@ -214,6 +219,28 @@ func setField(text, path string, as fieldForm, value string) (string, error) {
 		setScalar(node, as, value)
 	}
 	return encoded(&root)
+}
+
+// yamlText writes a part of a document; text that is no YAML yet stays as it was typed.
+func yamlText(node *yaml.Node) string {
+	if node.Kind == yaml.ScalarNode {
+		return node.Value
+	}
+	text, err := encoded(&yaml.Node{Kind: yaml.DocumentNode, Content: []*yaml.Node{node}})
+	if err != nil {
+		return node.Value
+	}
+	return strings.TrimSpace(text)
+}
+
+// setYAML replaces a part of a document. What is no YAML is kept as a text, of which the check then says what is wrong.
+func setYAML(node *yaml.Node, value string) {
+	var root yaml.Node
+	if yaml.Unmarshal([]byte(value), &root) != nil || len(root.Content) == 0 {
+		setScalar(node, asText, value)
+		return
+	}
+	*node = *root.Content[0]
 }
 
 // linesOf returns the lines that say something.

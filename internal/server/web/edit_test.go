@@ -150,7 +150,7 @@ func TestTheFormOffersKindsOfScheduleAndWork(t *testing.T) {
 	shows(request, `value="http" checked`, `value="every" checked`, `<div class="field" data-kind="shell"><label for="f-run.dir">`, `<div class="field wide set" data-kind="http">`)
 	shows("name: a\nrun: {handler: bake}\n", `value="handler" checked`, `value="hand" checked`)
 	shows("name: a\nschedule: {cron: '0 3 * * *', on: [b]}\nrun: {shell: x}\n", `value="cron" checked`, `<div class="field wide set" data-kind="on">`)
-	if body := b.send("/jobs/new", "document", "name: a\nrun: {external: {}}\n").Body.String(); strings.Contains(body, "kind.what") {
+	if body := b.send("/jobs/new", "document", "name: a\nrun: {container: {image: alpine}}\n").Body.String(); strings.Contains(body, "kind.what") {
 		t.Error("the form of work that it cannot say offers other work")
 	}
 	// As the script sends another kind: the fields of the former one are empty.
@@ -196,6 +196,33 @@ func TestMistakesInDocumentsAreInTheLanguageOfThePage(t *testing.T) {
 		}
 		if body := send(c.path, "zh", c.document, c.action); !strings.Contains(body, c.chinese) {
 			t.Errorf("in Chinese %s says of %q no %q", c.path, c.document, c.chinese)
+		}
+	}
+}
+
+// The form makes every kind of job, and its parameters.
+func TestTheFormMakesFlowsExecutorsReportsAndParameters(t *testing.T) {
+	w := newWorld(t)
+	b := w.login("ann")
+	const start = "name: made\nrun:\n  shell: 'true'\n"
+	none := []string{"was.run.shell", "true", "field.run.shell", ""}
+	for _, c := range []struct {
+		fields []string
+		want   []string
+	}{
+		{append(none, "was.run.flow.steps", "", "field.run.flow.steps", "- name: a # the first\n  run: {shell: echo a}\n- name: b\n  needs: a\n  run: {shell: echo b}"), []string{"  flow:\n    steps:\n      - name: a # the first\n", "<svg"}},
+		{append(none, "was.run.xxl.group", "", "field.run.xxl.group", "orders", "was.run.xxl.handler", "", "field.run.xxl.handler", "settle"), []string{"  xxl:\n    group: orders\n    handler: settle\n"}},
+		{append(none, "was.run.external.grace", "", "field.run.external.grace", "5m"), []string{"  external:\n    grace: 5m\n"}},
+		{[]string{"was.params", "", "field.params", "day: {type: date, required: true}"}, []string{"params:\n  day: {type: date, required: true}\n"}},
+		{[]string{"was.params", "", "field.params", "day: {type"}, []string{`id="e-params"`, "day: {type"}},
+		{[]string{"was.title", "", "field.title", "价格导入"}, []string{"title: 价格导入\n"}},
+	} {
+		answer := b.send("/jobs/new", append([]string{"document", start}, c.fields...)...)
+		body := html.UnescapeString(answer.Body.String())
+		for _, want := range c.want {
+			if answer.Code != http.StatusOK || !strings.Contains(body, want) {
+				t.Errorf("%q answers %d without %q: %s", c.fields, answer.Code, want, body[strings.Index(body, "data-document"):])
+			}
 		}
 	}
 }

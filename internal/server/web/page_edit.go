@@ -68,6 +68,7 @@ type editField struct {
 	Elsewhere          bool // the form cannot show what the document has
 	Choices            []choice
 	Problem, Hint      string
+	First              string // what it begins with when its kind is chosen
 }
 
 // IsSet reports whether the field says something, and is shown whatever kind is chosen.
@@ -99,6 +100,7 @@ type formField struct {
 	values      func() []string
 	words       string // of the values in the catalogue; "" for the values themselves
 	example     string
+	first       string   // what the field begins with when its kind is chosen
 	work        job.Work // that has the field; "" for each
 	is          string   // the kind of schedule that has the field; "" for each
 }
@@ -117,8 +119,9 @@ func truths() []string { return []string{"true", "false"} }
 
 // editFields are the fields of the form, in the order of a document.
 var editFields = []formField{
-	{path: "name", mono: true}, {path: "namespace", mono: true}, {path: "description", wide: true},
+	{path: "name", mono: true}, {path: "namespace", mono: true}, {path: "title", wide: true}, {path: "description", wide: true},
 	{path: "labels", as: asPairs, mono: true, wide: true, example: "team=shop"},
+	{path: "params", as: asYAML, mono: true, area: true, wide: true, example: "day: {type: date}\nrows: {type: int, default: 100, min: 1}"},
 	{group: groupWhen, is: "cron", path: "schedule.cron", as: asList, mono: true, wide: true, example: "30 2 * * MON-FRI"},
 	{group: groupWhen, is: "every", path: "schedule.every", mono: true, example: "15m"}, {group: groupWhen, is: "after_end", path: "schedule.after_end", mono: true, example: "5m"},
 	{group: groupWhen, is: "at", path: "schedule.at", as: asList, mono: true, wide: true, example: "2027-01-31T09:00:00+01:00"},
@@ -134,6 +137,10 @@ var editFields = []formField{
 	{group: groupWhat, path: "run.http.url", mono: true, wide: true, work: job.WorkHTTP}, {group: groupWhat, path: "run.http.method", mono: true, work: job.WorkHTTP, example: "GET"},
 	{group: groupWhat, path: "run.http.expect", as: asList, mono: true, work: job.WorkHTTP, example: "2xx"}, {group: groupWhat, path: "run.http.body", mono: true, area: true, wide: true, work: job.WorkHTTP},
 	{group: groupWhat, path: "run.handler", mono: true, wide: true, work: job.WorkHandler},
+	{group: groupWhat, path: "run.flow.steps", as: asYAML, mono: true, area: true, wide: true, work: job.WorkFlow, first: "- name: first\n  run: {shell: echo first}\n- name: second\n  needs: first\n  run: {shell: echo second}"},
+	{group: groupWhat, path: "run.xxl.group", mono: true, work: job.WorkXXL, example: "order-executor"}, {group: groupWhat, path: "run.xxl.handler", mono: true, work: job.WorkXXL, example: "settleHandler"},
+	{group: groupWhat, path: "run.xxl.param", mono: true, wide: true, work: job.WorkXXL}, {group: groupWhat, path: "run.xxl.block", mono: true, values: job.Block("").Values, work: job.WorkXXL},
+	{group: groupWhat, path: "run.external.grace", mono: true, work: job.WorkExternal, first: "5m"},
 	{group: groupWhere, path: "place.labels", as: asPairs, mono: true, wide: true, example: "zone=de"},
 	{group: groupWhere, path: "place.strategy", mono: true, values: job.Strategy("").Values}, {group: groupWhere, path: "place.shards", as: asScalar, mono: true, example: "4"},
 	{group: groupWrong, path: "policy.timeout", mono: true, example: "30m"}, {group: groupWrong, path: "policy.retry.attempts", as: asScalar, mono: true, example: "2"}, {group: groupWrong, path: "policy.retry.backoff", mono: true, example: "1m"},
@@ -153,7 +160,7 @@ func (f *formField) in(text string) string {
 func (f *formField) kind() string { return cmp.Or(f.is, string(f.work)) }
 
 // formWorks are the kinds of work that the form can say.
-var formWorks = []string{string(job.WorkShell), string(job.WorkHTTP), string(job.WorkHandler)}
+var formWorks = []string{string(job.WorkShell), string(job.WorkHTTP), string(job.WorkFlow), string(job.WorkXXL), string(job.WorkExternal), string(job.WorkHandler)}
 
 // formSchedules are the kinds of schedules; a job without any runs by hand.
 var formSchedules = []string{"cron", "every", "after_end", "at", "on", "hand"}
@@ -368,7 +375,7 @@ func (s *site) editView(p *page, of string, present int64, text string) (editVie
 	if of == "" {
 		v.Layout = p.layout("edit.new", "jobs")
 	} else {
-		v.Layout = p.layout("edit.title", "jobs", "name", of)
+		v.Layout = p.layout("edit.of", "jobs", "name", of)
 		v.Address, v.Discard = "/jobs/"+of+"/edit", "/jobs/"+of
 		namespace, name := splitName(of)
 		last, err := s.Service.Jobs.Revisions(p.ctx(), p.who, service.Name{Namespace: namespace, Name: name}, 1, "")
@@ -487,10 +494,13 @@ func (p *page) editGroup(id string) editGroup {
 func (p *page) editField(f *formField, text string, problems []editProblem) editField {
 	path := f.in(text)
 	value, ok := fieldOf(text, path, f.as)
-	field := editField{Path: f.path, Label: p.T("edit." + f.path), Value: value, Kind: f.kind(), Mono: f.mono, Wide: f.wide, Example: f.example, Elsewhere: !ok}
+	field := editField{Path: f.path, Label: p.T("edit." + f.path), Value: value, Kind: f.kind(), Mono: f.mono, Wide: f.wide, Example: f.example, First: f.first, Elsewhere: !ok}
 	switch {
 	case f.area:
 		field.Rows = areaRows
+		if f.as == asYAML {
+			field.Rows = min(max(2, strings.Count(value, "\n")+1), editorRowsMax)
+		}
 	case f.as == asList || f.as == asPairs:
 		field.Rows = min(strings.Count(value, "\n")+1, listRows)
 	}
