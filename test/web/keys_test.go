@@ -66,7 +66,8 @@ func TestKeysActOnTheRowUnderTheCursor(t *testing.T) {
 	}
 	chooses("theme: dark")
 	b.until("the theme", `document.documentElement.dataset.theme === "dark"`)
-	list("jj") // the row of a job whose run needs a value leads to its dialog
-	b.do(chromedp.KeyEvent("j"), chromedp.KeyEvent("r"))
+	list("jjjj")
+	// The row of a job whose run needs a value leads to its dialog.
+	b.do(chromedp.KeyEvent("k"), chromedp.KeyEvent("r"))
 	b.until("the dialog", `document.activeElement.id === "param-day" && location.search === "?open=r"`)
 }
