@@ -293,15 +293,12 @@ func (p *parser) wrongCount(count int, starts []int) error {
 
 // everyUnits are the units of fixed rates, by the singular.
 var everyUnits = map[string]string{
-	"s": "s", "sec": "s", "second": "s", "m": "m", "min": "m", "minute": "m", "h": "h", "hr": "h", "hour": "h",
+	"s": "s", "sec": "s", "second": "s", "m": "m", "min": "m", "minute": "m", "h": "h", "hr": "h", "hour": "h", "d": "d", "day": "d",
 }
 
-// everyMeant returns the expression for a rate in words, as "every 5 minutes", or "".
+// everyMeant returns the expression for a rate in words, as "every 5 minutes", or for a duration, as "5m"; else "".
 func everyMeant(expr string) string {
-	rest, found := strings.CutPrefix(strings.ToLower(strings.TrimSpace(expr)), "every ")
-	if !found {
-		return ""
-	}
+	rest, every := strings.CutPrefix(strings.ToLower(strings.TrimSpace(expr)), "every ")
 	rest = strings.TrimSpace(rest)
 	number := strings.TrimRight(rest[:len(rest)-len(strings.TrimLeft(rest, "0123456789"))], " ")
 	word := strings.TrimSpace(rest[len(number):])
@@ -312,7 +309,7 @@ func everyMeant(expr string) string {
 	if !known {
 		unit, known = everyUnits[strings.TrimSuffix(word, "s")]
 	}
-	if !known {
+	if !known || number == "" && !every {
 		return ""
 	}
 	if number == "" {

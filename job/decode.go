@@ -97,7 +97,7 @@ func checkEnum(v reflect.Value) (message, hint phrase.Text) {
 	if slices.Contains(values, v.String()) {
 		return phrase.Text{}, phrase.Text{}
 	}
-	return phrase.UnknownValue.Of(quote(v.String()), values), nearest(v.String(), values)
+	return phrase.UnknownValue.Of(quote(v.String()), values), hintOfValue(v.String(), values).Or(nearest(v.String(), values))
 }
 
 func (d *decoder) decodePlain(n *node, v reflect.Value, at *path) {
@@ -131,7 +131,7 @@ func (d *decoder) decodeStruct(n *node, v reflect.Value, at *path) {
 		return
 	}
 	if n.kind != mappingNode {
-		d.report(n, at, phrase.Expected.Of(kindInWords(v.Type()), n.describe()))
+		d.report(n, at, phrase.Expected.Of(kindInWords(v.Type()), n.describe()), hintOfMapping(v.Type(), n))
 		return
 	}
 	d.reportRepeated(n, at)

@@ -2,6 +2,8 @@ package job
 
 import (
 	"reflect"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -21,8 +23,43 @@ var otherWords = map[string]string{
 	"tz": "schedule.timezone", "time_zone": "schedule.timezone", "timeZone": "schedule.timezone", "zone": "schedule.timezone", "location": "schedule.timezone",
 	"interval": "schedule.every", "crontab": "schedule.cron", "expression": "schedule.cron", "cron_expression": "schedule.cron", "date": "schedule.at", "time": "schedule.at",
 	"depends_on": "schedule.on", "dependencies": "schedule.on", "after": "schedule.on", "needs": "schedule.on", "parent_job": "schedule.on", "runs": "schedule.max_runs",
-	"enabled": "paused", "disabled": "paused", "suspend": "paused", "active": "paused", "tags": "labels", "title": "description", "comment": "description", "parameters": "params",
-	"node": "place.labels", "nodes": "place.labels", "hosts": "place.labels", "node_selector": "place.labels", "nodeSelector": "place.labels",
+	"enabled": "paused", "disabled": "paused", "suspend": "paused", "active": "paused", "tags": "labels", "comment": "description", "parameters": "params",
+	"docker": "run.container", "image": "run.container",
+	"host": "place.labels", "hostname": "place.labels", "node": "place.labels", "nodeName": "place.labels", "nodes": "place.labels", "hosts": "place.labels", "node_selector": "place.labels", "nodeSelector": "place.labels",
+}
+
+// channelWords are words of other programs for what a channel does here.
+var channelWords = []string{"notify", "notification", "notifications", "channel", "channels", "on_failure", "on_error", "on_success", "alert", "alerts", "email", "mailto", "MAILTO"}
+
+// otherValues are words of other programs for values of fields.
+var otherValues = map[string]string{
+	"forbid": string(OverlapSkip), "disallow": string(OverlapSkip), "enqueue": string(OverlapQueue), "concurrent": string(OverlapAllow), "parallel": string(OverlapAllow),
+	"skip": string(MissedNone), "catchup": string(MissedAll), "catch_up": string(MissedAll), "once": string(MissedLatest), "run_once": string(MissedLatest),
+}
+
+// hintOfValue suggests the value that a word of another program means; none if it means none of them.
+func hintOfValue(written string, values []string) phrase.Text {
+	if written == "CronJob" && slices.Contains(values, string(KindJob)) {
+		return phrase.ImportCronJobs
+	}
+	if meant := otherValues[strings.ToLower(written)]; slices.Contains(values, meant) {
+		return phrase.DidYouMean.Of(quote(meant))
+	}
+	return phrase.Text{}
+}
+
+// hintOfMapping suggests the mapping that a plain text in its place means; none if it is not known.
+func hintOfMapping(t reflect.Type, n *node) phrase.Text {
+	switch {
+	case n.kind != scalarNode:
+	case t == reflect.TypeFor[Retry]():
+		if _, err := strconv.Atoi(n.text); err == nil {
+			return phrase.DidYouMeanPath.Of("{attempts: " + n.text + "}")
+		}
+	case t == reflect.TypeFor[HTTP]():
+		return phrase.DidYouMeanPath.Of("{url: " + strconv.Quote(n.text) + "}")
+	}
+	return phrase.Text{}
 }
 
 // jobPlaces are the structs of a job in which fields are searched, with their paths.
@@ -59,6 +96,9 @@ func hintOfPlace(name string, in reflect.Type, written string) phrase.Text {
 	}
 	if in == reflect.TypeFor[Job]() && name == "jobs" {
 		return phrase.EachDocument
+	}
+	if slices.Contains(channelWords, name) {
+		return phrase.ChannelsChoose
 	}
 	full, other := otherWords[name]
 	if !other {

@@ -30,9 +30,31 @@ func TestAFieldInTheWrongPlaceIsSentToItsOwn(t *testing.T) {
 		{"schedule: every 5 minutes", `; did you mean "@every 5m"?`},
 		{"schedule: every hour", `; did you mean "@every 1h"?`},
 		{"policy: {overlapp: skip}", `(did you mean "overlap"?)`},
+		{"schedule: 5m", `; did you mean "@every 5m"?`},
+		{"schedule: 90 seconds", `; did you mean "@every 90s"?`},
+		{"policy: {retry: 3}", `policy.retry: expected a mapping, found "3" (did you mean {attempts: 3}?)`},
+		{"run: {http: 'https://a/'}", `run.http: expected a mapping, found the text "https://a/" (did you mean {url: "https://a/"}?)`},
+		{"policy: {overlap: forbid}", `allowed: skip, queue, replace, allow (did you mean "skip"?)`},
+		{"policy: {overlap: Forbid}", `(did you mean "skip"?)`},
+		{"policy: {overlap: Replace}", `(did you mean "replace"?)`},
+		{"policy: {missed: catchup}", `allowed: none, latest, all (did you mean "all"?)`},
+		{"run: {docker: {image: alpine}}", `(did you mean "container"?)`},
+		{"image: alpine", `(did you mean run.container?)`},
+		{"workdir: /", `(did you mean run.dir?)`},
+		{"place: {host: b}", `(did you mean "labels"?)`},
+		{"run: {shell: echo, title: Nightly}", `("title" belongs at the top of the document)`},
+		{"notify: ops", `unknown field "notify" (a channel chooses the jobs that it reports: kind: channel)`},
+		{"run: {shell: echo, on_failure: ops}", `(a channel chooses the jobs that it reports: kind: channel)`},
+		{"kind: CronJob", `allowed: job, calendar, pool, channel, executors (belfry kubernetes import turns CronJobs into jobs)`},
+		{"name: 备份", `name: "备份" is not a name (lower-case letters, digits, dots, dashes and underscores, at most 128, the first a letter or digit; title takes any text)`},
+		{"name: My Backup_Job", `at most 128, the first a letter or digit; title takes any text; did you mean "my-backup_job"?)`},
 		{"frobnicate: 1", "(known: namespace, name, "},
 	} {
-		documents, err := Decode("", []byte("name: a\n"+row.text+"\n"))
+		text := row.text
+		if !strings.HasPrefix(text, "name:") {
+			text = "name: a\n" + text
+		}
+		documents, err := Decode("", []byte(text+"\n"))
 		if err == nil {
 			for _, d := range documents {
 				err = errors.Join(err, d.Validate())

@@ -273,11 +273,23 @@ func (v *validator) name(namespace, name string) {
 	if name == "" {
 		v.report(root.field("name"), phrase.Missing, phrase.NameForm)
 	} else {
-		v.checkName(root.field("name"), name)
+		v.refuse(!isName(name), root.field("name"), phrase.NotName.Of(quote(name)), v.hintOfName(name))
 	}
 	if namespace != "" {
 		v.checkName(root.field("namespace"), namespace)
 	}
+}
+
+// hintOfName says what a name is made of, and for a job what else may hold the text.
+func (v *validator) hintOfName(name string) phrase.Text {
+	if v.doc.kind() != KindJob {
+		return phrase.NameForm
+	}
+	var near phrase.Text
+	if meant := strings.Join(strings.Fields(strings.ToLower(name)), "-"); isName(meant) {
+		near = phrase.DidYouMean.Of(quote(meant))
+	}
+	return phrase.TitleToo.Of(phrase.NameForm, near)
 }
 
 func (v *validator) checkName(at *path, name string) {

@@ -157,6 +157,7 @@ var sayings = map[string]string{
 	"init":      "belfry serve starts a server and makes what it needs; belfry apply -f FILE creates jobs",
 	"setup":     "belfry serve starts a server and makes what it needs; belfry service install runs it under systemd",
 	"install":   "belfry service install runs the server under systemd",
+	"uninstall": "belfry service uninstall removes the unit; the package manager removes the package, and only purge removes the data",
 	"import":    "belfry crontab import, kubernetes import, dkron import and xxl import bring jobs from elsewhere; belfry store copy brings a store",
 	"migrate":   "belfry crontab import, kubernetes import, dkron import and xxl import bring jobs from elsewhere; a server converts its store when it starts",
 	"upgrade":   "install the new program, then systemctl restart belfry: the server converts its store when it starts",

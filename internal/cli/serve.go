@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 	"strings"
 	"sync/atomic"
@@ -99,8 +100,14 @@ func serve(ctx context.Context, env Env, c config.Server, from config.Layers, re
 		}
 	}, upgrades(log, func() bool { return opened.Load() != nil }))
 	defer stop()
+	file := from.FileName
+	if file != "" { // messages for other machines and directories name it
+		if file, err = filepath.Abs(file); err != nil {
+			return failed("%v", err)
+		}
+	}
 	s, err := server.Open(ctx, server.Config{
-		Settings: c, SettingsFile: from.FileName, Version: versionOf(buildInfo()).Version, StoreWait: env.StoreWait,
+		Settings: c, SettingsFile: file, Version: versionOf(buildInfo()).Version, StoreWait: env.StoreWait,
 		Read: func() (config.Server, []string, error) {
 			var mistakes bytes.Buffer
 			env := env

@@ -62,6 +62,7 @@ func TestWhatPeopleTypeIsAnswered(t *testing.T) {
 		{"setup", "belfry service install runs it under systemd"},
 		{"install", "belfry service install"},
 		{"import", "belfry crontab import"},
+		{"uninstall", "belfry service uninstall"},
 		{"migrate", "belfry crontab import"},
 		{"reload", "systemctl reload belfry"},
 		{"upgrade", "systemctl restart belfry"},

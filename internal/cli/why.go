@@ -199,7 +199,11 @@ func (a *whyAnswer) print(w io.Writer, env Env) {
 	if len(a.Attention) > 0 {
 		fmt.Fprintln(w, "\nNeeds attention:")
 		for i := range a.Attention {
-			fmt.Fprintf(w, "  %s since %s: %s\n", a.Attention[i].Kind, instant(env, a.Attention[i].Since), printable(a.Attention[i].Text))
+			since := ""
+			if !a.Attention[i].Since.IsZero() {
+				since = " since " + instant(env, a.Attention[i].Since)
+			}
+			fmt.Fprintf(w, "  %s%s: %s\n", a.Attention[i].Kind, since, printable(a.Attention[i].Text))
 		}
 	}
 	if len(a.Do) > 0 {

@@ -30,7 +30,7 @@ var (
 	StartEngine      = none("start_engine", "start Docker or podman.socket, or set containers.socket", "请启动 Docker 或 podman.socket，或设置 containers.socket")
 	OtherJobUser     = none("other_job_user", "not the user of the server", "不是服务器的用户")
 	SharedJobUser    = one[string]("shared_job_user", "commands run as {user}, the user of the server: anyone who may define jobs can read its token and its store, whatever the namespace", "命令以服务器的用户 {user} 运行：能定义任务的人可以读取其令牌和存储，不论命名空间")
-	RunAs            = none("run_as", "run the server as root with --run-as, as operations.md shows, to keep namespaces apart", "按 operations.md 的说明以 root 加 --run-as 运行服务器，以隔离各命名空间")
+	RunAs            = none("run_as", "to keep namespaces apart, run the server as root with --run-as and without root in shell.allow_users: operations.md", "要隔离各命名空间，请以 root 加 --run-as 运行服务器，且 shell.allow_users 中不含 root：见 operations.md")
 	NoJobsHere       = none("no_jobs_here", "none: this server runs no jobs", "无：本服务器不运行任务")
 	ShellFound       = none("shell_found", "sh is found", "已找到 sh")
 	NoShellNeeded    = none("no_shell_needed", "none needed: this server runs no jobs", "不需要：本服务器不运行任务")

@@ -8,7 +8,7 @@ type fault struct {
 	what      string
 	file      string
 	old, new  string // old occurs once in the file
-	pkg       string // with tags before it where the test has one
+	pkg       string // with tags before it where the test has one, and -C first for another module
 	test      string // the pattern of go test -run; it matches few tests, at least one of which must fail
 }
 

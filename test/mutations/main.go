@@ -100,8 +100,8 @@ func (f *fault) try(dir string) error {
 	if err != nil {
 		return err
 	}
-	args := []string{"test", "-vet=off", "-count=1", "-timeout", faultTime.String(), "-run", f.test}
-	cmd := exec.Command("go", append(args, strings.Fields(f.pkg)...)...)
+	args := append([]string{"test"}, strings.Fields(f.pkg)...) // -C comes first
+	cmd := exec.Command("go", append(args, "-vet=off", "-count=1", "-timeout", faultTime.String(), "-run", f.test)...)
 	// Longer than the simulations take in make test: they end with the first world that shows it.
 	// The programs that tests build have the fault as well.
 	cmd.Env = append(os.Environ(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -overlay="+overlay, "BELFRY_SIM_CORE=12", "BELFRY_SIM_NODES=3")

@@ -70,7 +70,11 @@ func hasTest(t *testing.T, f *fault) bool {
 		return false
 	}
 	name := regexp.MustCompile(`^\^(Test[A-Za-z0-9]*)`).FindStringSubmatch(f.test)
-	files, err := filepath.Glob(filepath.Join(root, f.pkg[strings.LastIndex(f.pkg, " ")+1:], "*_test.go"))
+	dir := f.pkg[strings.LastIndex(f.pkg, " ")+1:]
+	if module, found := strings.CutPrefix(f.pkg, "-C "); found {
+		dir = filepath.Join(strings.Fields(module)[0], dir)
+	}
+	files, err := filepath.Glob(filepath.Join(root, dir, "*_test.go"))
 	if err != nil || name == nil {
 		t.Fatalf("%s: %v", f.test, err)
 	}

@@ -58,6 +58,7 @@ type Attention struct {
 	nodes  *Nodes
 	alarms *Notifications
 	store  markStore
+	began  beginnings
 }
 
 // List returns the problems of the jobs of a namespace, or of all, and of the nodes: the
@@ -325,8 +326,15 @@ func (s *Attention) paused(ctx context.Context, of scope) (list []client.Attenti
 func (s *Attention) failing(ctx context.Context, of scope) (list []client.Attention, err error) {
 	jobs, ended, err := s.jobs.failing(ctx, of)
 	var outages []sharedOutage
+	if err != nil {
+		return nil, err
+	}
 	for i, j := range jobs {
-		a := failuresOf(j, ended[i])
+		began, err := s.began.of(ctx, s.jobs.store, j.Definition.UID, ended[i])
+		if err != nil {
+			return nil, err
+		}
+		a := failuresOf(j, ended[i], began)
 		if outages = joinOutage(outages, list, &a); a.Kind != "" {
 			list = append(list, a)
 		}
@@ -496,17 +504,14 @@ func inARow(j *store.Job, ended []store.Record) int {
 }
 
 // failuresOf returns the problem of a failing job with its last runs.
-func failuresOf(j *store.Job, ended []store.Record) client.Attention {
-	failures, n := failures(ended), inARow(j, ended)
-	latest := failures[0]
+func failuresOf(j *store.Job, ended []store.Record, began beginning) client.Attention {
+	latest, n := failures(ended)[0], inARow(j, ended)
 	a := client.Attention{
 		Kind: client.AttentionFailing, Severity: client.SeverityWarning, Job: j.Definition.FullName(), Run: latest.Run.ID,
-		Count: n, Since: failures[len(failures)-1].Attempt.Ended, Failure: client.FailureOf(&latest.Attempt),
+		Count: n, Since: began.first.Attempt.Ended, Failure: client.FailureOf(&latest.Attempt),
 	}
-	if first := failures[len(failures)-1].Run.Version; n <= inRowMax {
-		if was := lastSuccess(ended); was != nil && was.Run.Version != first {
-			a.SinceVersion = first
-		}
+	if was, first := began.success, began.first.Run.Version; was != nil && was.Run.Version != first {
+		a.SinceVersion = first
 	}
 	if n > 1 {
 		a.Severity = client.SeverityBad

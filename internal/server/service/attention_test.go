@@ -339,11 +339,25 @@ func TestFailuresInARowAreOneNumber(t *testing.T) {
 	s := b.serviceOn(Config{})
 	b.put(s, `{"name": "often", "run": {"shell": "true"}}`)
 	const most = inRowMax + 5
-	for range most {
-		b.ends(s, "often", job.OutcomeFailed)
+	b.ends(s, "often", job.OutcomeSucceeded)
+	draft, err := ReadDraft([]byte(`{"name": "often", "run": {"shell": "false"}}`), "")
+	if err != nil {
+		t.Fatal(err)
 	}
+	if _, err := s.Jobs.Put(t.Context(), admin, Name{"default", "often"}, draft, Expect{}); err != nil {
+		t.Fatal(err)
+	}
+	b.ends(s, "often", job.OutcomeFailed)
+	since := attention(t, s, admin, "")["failing default/often"].Since
+	for n := 1; n < most; n++ {
+		b.ends(s, "often", job.OutcomeFailed)
+		if a := attention(t, s, admin, "")["failing default/often"]; !a.Since.Equal(since) || a.SinceVersion != 2 {
+			t.Fatalf("after %d failures since %v what needs a person is %+v", n+1, since, a)
+		}
+	}
+	s = b.serviceOn(Config{}) // another one, that remembers none of them
 	b.ends(s, "often", job.OutcomeCancelled)
-	if a := attention(t, s, admin, "")["failing default/often"]; a.Count != most || !strings.Contains(a.Text, fmt.Sprintf("the last %d runs failed", most)) {
+	if a := attention(t, s, admin, "")["failing default/often"]; a.Count != most || !a.Since.Equal(since) || a.SinceVersion != 2 || !strings.Contains(a.Text, fmt.Sprintf("the last %d runs failed", most)) {
 		t.Errorf("what needs a person is %+v", a)
 	}
 	d, _, err := s.Jobs.Get(t.Context(), admin, Name{"default", "often"}, false)
