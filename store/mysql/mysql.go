@@ -192,6 +192,8 @@ func (d *database) KeepsNotices() bool { return true }
 func (d *database) Alone() bool { return false }
 
 // Lateral implements sqldb.DB: MariaDB does not support it.
+func (d *database) Caches() bool { return false }
+
 func (d *database) Lateral() bool { return false }
 
 // Failures implements sqldb.DB. An index has all rows: the column is computed for it.

@@ -32,7 +32,7 @@ import (
 func TestStoreOfTwoNodes(t *testing.T) {
 	t.Parallel()
 	storetest.Again(storetest.Run)(t, func(t *testing.T, o storetest.Options) store.Store {
-		opt := Options{Now: o.Now, LookAhead: o.LookAhead, Defaults: o.Defaults, NewID: o.NewID, Revisions: o.Revisions}
+		opt := Options{Now: o.Now, LookAhead: o.LookAhead, Defaults: o.Defaults, NewID: o.NewID, Revisions: o.Revisions, Guard: true}
 		address := emptySchema(t)
 		first, second := open(t, address, opt), open(t, address, opt)
 		return storetest.Nodes(first, second)
@@ -43,7 +43,7 @@ func TestStoreOfTwoNodes(t *testing.T) {
 func TestNodeSeesWhatAnotherOneHasChanged(t *testing.T) {
 	t.Parallel()
 	storetest.Apart(t, func(t *testing.T, o storetest.Options) (one, other store.Store) {
-		opt := Options{Now: o.Now, LookAhead: o.LookAhead, Defaults: o.Defaults, NewID: o.NewID, Revisions: o.Revisions}
+		opt := Options{Now: o.Now, LookAhead: o.LookAhead, Defaults: o.Defaults, NewID: o.NewID, Revisions: o.Revisions, Guard: true}
 		address := emptySchema(t)
 		return open(t, address, opt), open(t, address, opt)
 	})

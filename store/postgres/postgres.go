@@ -21,6 +21,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -81,6 +82,9 @@ var settings = map[string]string{
 	"enable_seqscan":    "off",
 	"enable_bitmapscan": "off",
 	"enable_mergejoin":  "off",
+	// The trigger of the table active lets a connection without it end the caching of runs that it
+	// writes: that of an earlier version, or of a person.
+	"belfry.caches": "1",
 }
 
 // Open opens a database by its address, postgres://user@host/name?parameters, and
@@ -115,6 +119,7 @@ type database struct {
 	name   string // names the database in messages, without a password
 	schema string // "" for the server's default
 
+	era        atomic.Int64
 	statements sync.Map // prepared texts by the texts of package sqldb
 
 	mu       sync.Mutex
@@ -182,7 +187,10 @@ func dial(ctx context.Context, address string) (*database, error) {
 	d := &database{schema: schema, writings: map[writing][]*written{}, name: fmt.Sprintf("postgres://%s/%s", net.JoinHostPort(c.Host, fmt.Sprint(c.Port)), c.Database)}
 	d.lines.open = map[*line]bool{}
 	c.DialFunc = d.lines.watch(c.DialFunc)
-	config.AfterConnect = useArrays
+	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		d.era.Add(1)
+		return useArrays(ctx, conn)
+	}
 	if d.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
 		return nil, fmt.Errorf("open %s: %w", d.name, unreached(err))
 	}
@@ -249,6 +257,9 @@ func (d *database) KeepsNotices() bool { return false }
 // Alone implements sqldb.DB.
 func (d *database) Alone() bool { return false }
 
+// Caches implements sqldb.DB.
+func (d *database) Caches() bool { return true }
+
 // Lateral implements sqldb.DB. A statement opens all parts of history.
 func (d *database) Lateral() bool { return true }
 
@@ -264,7 +275,7 @@ func (d *database) Clock() string {
 }
 
 // Era implements sqldb.DB.
-func (d *database) Era() int64 { return 0 }
+func (d *database) Era() int64 { return d.era.Load() }
 
 // Close implements sqldb.DB.
 func (d *database) Close() error {

@@ -309,6 +309,8 @@ func (d *database) KeepsNotices() bool { return false }
 func (d *database) Alone() bool { return true }
 
 // Lateral implements sqldb.DB: SQLite does not support it.
+func (d *database) Caches() bool { return false }
+
 func (d *database) Lateral() bool { return false }
 
 // Failures implements sqldb.DB. Without statistics SQLite prefers the table.

@@ -32,6 +32,12 @@ const (
 
 // faults are the mutations. The pages docs/testing-*.md list further ones, tried by hand.
 var faults = append([]fault{
+	{overlap, "runs that another process has written are decided about by the cache", "store/internal/sqldb/hot.go",
+		"kept.writer != nil || !isOwn(uid)", "kept.writer != nil",
+		"./store/internal/sqldb", "^TestCachedRunsAreForgottenUnlessTheyAreStored$"},
+	{overlap, "what a step has written stays cached without its commit", "store/internal/sqldb/hot.go",
+		"if kept.writer = nil; !committed {", "if kept.writer = nil; false && !committed {",
+		"./store/internal/sqldb", "^TestCachedRunsAreForgottenUnlessTheyAreStored$"},
 	{once, "the cursor is moved without a comparison", "internal/decide/engine/create.go",
 		"case !j.Cursor.Equal(item.From), ", "case ",
 		suite, "^TestStore$/^once:_the_cursor_moves"},

@@ -63,6 +63,8 @@ func (d *distant) shows() time.Time {
 
 func (d *distant) Alone() bool { return false }
 
+func (d *distant) Caches() bool { return false }
+
 func (d *distant) Lateral() bool { return false }
 
 func (d *distant) Failures() (from, condition string) { return "", Failed }

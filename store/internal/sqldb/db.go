@@ -17,6 +17,9 @@ type DB interface {
 	// Alone reports whether one process has the database for its own, and serializes its writing
 	// transactions.
 	Alone() bool
+	// Caches reports that job_state.cached_by names the process that caches the runs of a job, and is
+	// cleared when anything else than Write changes them.
+	Caches() bool
 	// Lateral reports that a subquery behind FROM may name the tables before it, which costs less
 	// than a statement per row.
 	Lateral() bool
@@ -30,8 +33,9 @@ type DB interface {
 	// Clock is an expression for the clock of the database, in nanoseconds
 	// since 1970, that advances inside a transaction.
 	Clock() string
-	// Era changes when a transaction was rolled back, or something changed the database other than
-	// Write. It is for a database of one process.
+	// Era changes when what was read and written may not be what is stored: in a database of one
+	// process after a rollback or a change other than Write, in one that Caches with each connection,
+	// since the server behind it may have lost the last commits.
 	Era() int64
 	// KeepsNotices reports that the database stores a row for each payload of Notify, so that there
 	// must be few different ones.

@@ -36,6 +36,8 @@ func definitionOf(j *engine.Job, seq int64) *definition {
 type jobRow struct {
 	*engine.Job
 	seq int64
+	// cachedBy is the process that caches the runs of the job, 0 for none. Only locked rows have it.
+	cachedBy int64
 }
 
 // stateColumns are the columns that change while a job runs, in the order of scanState.
@@ -74,9 +76,16 @@ func (t *tx) jobRows(text string, args ...any) ([]jobRow, error) {
 	return rows, t.defineAll(rows)
 }
 
-func scanStates(q reader) (rows []jobRow) {
+func scanStates(q reader) (rows []jobRow) { return scanLocked(q, false) }
+
+// scanLocked reads the states of jobs, and which process caches their runs.
+func scanLocked(q reader, cached bool) (rows []jobRow) {
 	for q.Next() {
-		rows = append(rows, scanState(q))
+		r := scanState(q)
+		if cached {
+			r.cachedBy = q.Int()
+		}
+		rows = append(rows, r)
 	}
 	return rows
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"slices"
+	"sync"
 
 	"github.com/belfry-cron/belfry/internal/decide/engine"
 	"github.com/belfry-cron/belfry/job"
@@ -11,10 +12,17 @@ import (
 	"github.com/belfry-cron/belfry/store/internal/columns"
 )
 
-// Where one process has the database to itself, a run is planned, claimed and finished by the same
-// process within seconds. So steps cache their last reads and writes: jobs, and the runs in the
-// jobs' own slots. The cache reflects the open transaction; after a rollback it is emptied.
+// A run is planned, claimed and finished within seconds, mostly by one process. So steps cache their
+// last reads and writes: the runs in the jobs' own slots and, where one process has the database to
+// itself, the jobs. There the cache reflects the open transaction; after a rollback it is emptied.
 // docs/decisions/0026 has the savings.
+//
+// On a shared database the row of a job says in cached_by which process caches its runs. Each step
+// that writes runs of the job holds the lock of this row, and writes it unless the row names its own
+// process. So what a process has cached under the lock is what is stored, as long as the row names the
+// process when the lock is held again. What a step has written is cached before the commit, since the
+// next step may have the lock before this process knows of the commit; until then other steps read the
+// runs from the database.
 
 const (
 	// hotMax is how many jobs are remembered, at about a kilobyte each.
@@ -25,11 +33,14 @@ const (
 	// hotPlanned bounds all cached planned runs, at about 150 bytes each: the highest rate plans as
 	// many in a look-ahead.
 	hotPlanned = 400_000
+	// hotLarge is for how many steps a slot with more runs is not read as a whole.
+	hotLarge = 100
 )
 
 // hotJob is the cached data of a job.
 type hotJob struct {
-	job    engine.Job
+	uid    job.ID
+	job    *engine.Job // nil on a shared database
 	seq    int64
 	stored jobBefore
 	// planned and runs are unfinished runs in the slot of the job itself, all of them if complete
@@ -37,6 +48,10 @@ type hotJob struct {
 	planned  []plannedRun
 	runs     []*store.Run
 	complete bool
+	// large counts down the steps until the slot is read for the cache again, once it had too many runs.
+	large int
+	// writer is the step that has changed the runs and may be rolled back, on a shared database.
+	writer *step
 }
 
 // plannedRun is a run as the planner made it, in a fifth of the size of store.Run.
@@ -82,31 +97,47 @@ func (p *plannedRun) compare(due int64, id job.ID) int {
 	return cmp.Or(cmp.Compare(p.due, due), bytes.Compare(p.id[:], id[:]))
 }
 
-// hot is the cache of steps. It belongs to the current step.
+// hot is the cache of steps.
 type hot struct {
+	mu      sync.Mutex
 	era     int64 // of the database
 	jobs    map[job.ID]*hotJob
 	runs    map[job.ID]*store.Run // cached runs by id
 	planned map[job.ID]*hotJob    // the jobs of cached planned runs, by run
 }
 
+// renew empties the cache in another era.
+func (h *hot) renew(era int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.jobs == nil || h.era != era {
+		h.era, h.jobs, h.runs, h.planned = era, map[job.ID]*hotJob{}, map[job.ID]*store.Run{}, map[job.ID]*hotJob{}
+	}
+}
+
 // keepJob remembers a job as it was read or written.
 func (h *hot) keepJob(r jobRow, as jobBefore) {
-	if h.jobs == nil {
-		h.jobs, h.runs, h.planned = map[job.ID]*hotJob{}, map[job.ID]*store.Run{}, map[job.ID]*hotJob{}
+	kept := h.entry(r.UID)
+	if kept.job == nil {
+		kept.job = &engine.Job{}
 	}
-	kept := h.jobs[r.UID]
+	*kept.job, kept.seq, kept.stored = *r.Job, r.seq, as
+}
+
+// entry returns the entry of a job, a new one if it has none.
+func (h *hot) entry(uid job.ID) *hotJob {
+	kept := h.jobs[uid]
 	if kept == nil {
-		for uid := range h.jobs {
+		for other := range h.jobs {
 			if len(h.jobs) < hotMax {
 				break
 			}
-			h.dropJob(uid) // any will do
+			h.dropJob(other) // any will do
 		}
-		kept = &hotJob{}
-		h.jobs[r.UID] = kept
+		kept = &hotJob{uid: uid}
+		h.jobs[uid] = kept
 	}
-	kept.job, kept.seq, kept.stored = *r.Job, r.seq, as
+	return kept
 }
 
 func (h *hot) dropJob(uid job.ID) {
@@ -124,7 +155,7 @@ func (h *hot) dropRuns(kept *hotJob) {
 	for i := range kept.planned {
 		delete(h.planned, kept.planned[i].id)
 	}
-	kept.runs, kept.planned, kept.complete = nil, nil, false
+	kept.runs, kept.planned, kept.complete, kept.writer = nil, nil, false, nil
 }
 
 // keepRun remembers a run as it was read or written.
@@ -151,7 +182,7 @@ func (h *hot) keepRun(r *store.Run) {
 		kept.runs = append(kept.runs, &copied)
 		h.runs[r.ID] = &copied
 	default:
-		kept.complete = false
+		kept.complete, kept.large = false, hotLarge
 	}
 }
 
@@ -176,29 +207,50 @@ func (h *hot) dropRun(r *store.Run) {
 	}
 }
 
-// run returns a run that is remembered.
-func (h *hot) run(id job.ID) (r store.Run, ok bool) {
-	if known := h.runs[id]; known != nil {
+// run returns a run that is remembered, of a job that may be used.
+func (h *hot) run(id job.ID, mayUse func(uid job.ID) bool) (r store.Run, ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if known := h.runs[id]; known != nil && mayUse(known.JobUID) {
 		return *known, true
 	}
 	kept := h.planned[id]
-	if kept == nil {
+	if kept == nil || !mayUse(kept.uid) {
 		return r, false
 	}
 	i := slices.IndexFunc(kept.planned, func(p plannedRun) bool { return p.id == id })
-	return kept.planned[i].run(kept.job.UID), true
+	return kept.planned[i].run(kept.uid), true
 }
 
 // hasSlot reports whether all runs in the slot of a job are remembered.
 func (h *hot) hasSlot(uid job.ID) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	kept := h.jobs[uid]
 	return kept != nil && kept.complete
 }
 
+// isLarge reports whether a slot has too many runs to read all of them.
+func (h *hot) isLarge(uid job.ID) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	kept := h.jobs[uid]
+	if kept == nil || kept.large == 0 {
+		return false
+	}
+	kept.large--
+	return true
+}
+
 // ownSlot returns the cached runs in a job's own slot that matter to an attempt of a run due at
 // until, which later planned runs do not. It leaves out runs in the batch.
-func (h *hot) ownSlot(uid job.ID, until store.RunRef, b *engine.Batch) (list []store.Run) {
+func (h *hot) ownSlot(uid job.ID, until store.RunRef, b *engine.Batch) (list []store.Run, ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	kept, due := h.jobs[uid], columns.Nanos(until.Due)
+	if kept == nil || !kept.complete {
+		return nil, false
+	}
 	for i := range kept.planned {
 		p := &kept.planned[i]
 		if p.compare(due, until.ID) > 0 {
@@ -213,16 +265,19 @@ func (h *hot) ownSlot(uid job.ID, until store.RunRef, b *engine.Batch) (list []s
 			list = append(list, *r)
 		}
 	}
-	return list
+	return list, true
 }
 
-// keepSlot remembers all runs in the slot of a job.
-func (h *hot) keepSlot(uid job.ID, runs []store.Run) {
-	kept := h.jobs[uid]
-	if kept == nil {
+// keepSlot remembers all runs in the slot of a job, or that there are too many.
+func (h *hot) keepSlot(uid job.ID, runs []store.Run, tooMany bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	kept := h.entry(uid)
+	h.dropRuns(kept)
+	if tooMany {
+		kept.large = hotLarge
 		return
 	}
-	h.dropRuns(kept)
 	kept.complete = true
 	for i := range runs {
 		h.keepRun(&runs[i])
@@ -231,6 +286,8 @@ func (h *hot) keepSlot(uid job.ID, runs []store.Run) {
 
 // wrote remembers what a step has written.
 func (h *hot) wrote(c *engine.Changes) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	for _, r := range c.Removed {
 		h.dropRun(r)
 	}
@@ -239,4 +296,56 @@ func (h *hot) wrote(c *engine.Changes) {
 			h.keepRun(r)
 		}
 	}
+}
+
+// admit forgets the cached runs of locked jobs that are not right: another process has written some
+// since, or a step of this process has and it is unknown whether it has committed.
+func (h *hot) admit(locked []job.ID, isOwn func(uid job.ID) bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, uid := range locked {
+		if kept := h.jobs[uid]; kept != nil && (kept.writer != nil || !isOwn(uid)) {
+			h.dropRuns(kept)
+		}
+	}
+}
+
+// wroteOf is wrote for a step on a shared database, whose commit is to follow, about the runs of
+// some jobs that it has locked. It reports which of them are cached.
+func (h *hot) wroteOf(st *step, uids []job.ID, c *engine.Changes) map[job.ID]bool {
+	h.mu.Lock()
+	for _, uid := range uids {
+		if kept := h.jobs[uid]; kept != nil && (!kept.complete || h.era != st.era) {
+			h.dropRuns(kept)
+		}
+	}
+	h.mu.Unlock()
+	h.wrote(c)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	cached := make(map[job.ID]bool, len(uids))
+	for _, uid := range uids {
+		switch kept := h.jobs[uid]; {
+		case kept == nil:
+		case kept.complete:
+			kept.writer, cached[uid] = st, true
+		default:
+			h.dropRuns(kept)
+		}
+	}
+	return cached
+}
+
+// settle says whether a step has committed.
+func (h *hot) settle(st *step, committed bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, uid := range st.uncertain {
+		if kept := h.jobs[uid]; kept != nil && kept.writer == st {
+			if kept.writer = nil; !committed {
+				h.dropRuns(kept)
+			}
+		}
+	}
+	st.uncertain = st.uncertain[:0]
 }

@@ -3,6 +3,7 @@ package sqldb
 import (
 	"bytes"
 	"maps"
+	"math"
 	"slices"
 	"sync"
 
@@ -67,7 +68,12 @@ const (
 
 // lockStates sorts the found rows by an expression that no index has: otherwise PostgreSQL may read
 // all jobs in the order of the index and compare each with the set.
-const lockStates = "select " + stateColumns + " from job_state s " + byKey + "where s.uid in (?*) order by coalesce(s.uid, '') for update"
+const (
+	lockStates = "select " + stateColumns + lockedStates
+	lockCached = "select " + stateColumns + ", s.cached_by" + lockedStates
+
+	lockedStates = " from job_state s " + byKey + "where s.uid in (?*) order by coalesce(s.uid, '') for update"
+)
 
 // begin locks the subjects of a step, as far as its first need and earlier tries name them,
 // and reads with the locks what most steps need next.
@@ -97,6 +103,8 @@ type lockPlan struct {
 	jobs  map[job.ID]bool
 	pools map[string]bool
 	slots []job.ID // jobs whose own slots are read
+	// cached are jobs whose own slots are cached, unless another process has written runs of theirs.
+	cached map[job.ID]bool
 }
 
 // planLocks returns the likely subjects of a step: the names in its first need, and the
@@ -165,7 +173,12 @@ func (st *step) planLocks(n *engine.Need) (*lockPlan, error) {
 		if contended[uid] {
 			names = append(names, d.document.Filled.FullName())
 			if p.Pool == "" && p.Overlap != job.OverlapAllow && !p.Broadcast {
-				f.slots = append(f.slots, uid)
+				switch {
+				case st.s.caches() && st.s.hot.hasSlot(uid):
+					remember(&f.cached, uid)
+				case !st.s.caches() || !st.s.hot.isLarge(uid):
+					f.slots = append(f.slots, uid)
+				}
 			}
 		}
 	}
@@ -217,12 +230,18 @@ var poolNames = &Table{Name: "pools", Key: 1, Columns: []Column{{"name", Text}}}
 func (st *step) lockJobs(n *engine.Need, b *engine.Batch, f *lockPlan) error {
 	uids := slices.SortedFunc(maps.Keys(f.jobs), func(a, b job.ID) int { return bytes.Compare(a[:], b[:]) })
 	ids, others := st.divide(n, f)
-	last, known := st.s.dues.latest(ids)
+	last, known := int64(math.MaxInt64), true
+	if !st.s.caches() {
+		last, known = st.s.dues.latest(ids)
+	}
 	var asked conversation
 	var rows []jobRow
 	var runs, members []store.Run
-	if len(uids) > 0 {
-		asked.ask(func(q reader) error { rows = scanStates(q); return nil }, lockStates, set(uids))
+	if text := lockStates; len(uids) > 0 {
+		if st.s.caches() {
+			text = lockCached
+		}
+		asked.ask(func(q reader) error { rows = scanLocked(q, st.s.caches()); return nil }, text, set(uids))
 	}
 	// A step about sessions alone changes them, and a step that judges them needs them up to date.
 	if n.Judges || n.Sessions && len(uids)+len(n.Runs)+len(n.Names)+len(n.Slots)+len(n.Naming)+len(n.Keys)+len(n.Documents) == 0 {
@@ -262,6 +281,7 @@ func (st *step) lockJobs(n *engine.Need, b *engine.Batch, f *lockPlan) error {
 		return err
 	}
 	st.took(rows)
+	st.s.hot.admit(uids, func(uid job.ID) bool { return st.jobs[uid].cachedBy == st.s.process })
 	if n.Sessions {
 		var err error
 		if st.sessions, err = st.described(st.sessions); err != nil {
@@ -286,7 +306,7 @@ func (st *step) lockJobs(n *engine.Need, b *engine.Batch, f *lockPlan) error {
 	for _, uid := range f.slots {
 		b.HasSlot(uid.String(), until)
 	}
-	return st.addMembers(b, ownSlots, set(f.slots), nil, members)
+	return st.addMembers(b, ownSlots, set(f.slots), f.slots, members)
 }
 
 // divide returns the ids of the step's runs to read with the slots of their jobs, and the rest. Reading
@@ -305,7 +325,7 @@ func (st *step) divide(n *engine.Need, f *lockPlan) (withSlots, others [][]byte)
 	}
 	withSlots = all
 	for i := range n.Runs {
-		if !read[n.Runs[i].Job] {
+		if uid := n.Runs[i].Job; !read[uid] && !f.cached[uid] {
 			all = append(all, idBytes(&n.Runs[i].Run))
 		}
 	}

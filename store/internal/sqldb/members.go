@@ -155,14 +155,26 @@ func (st *step) writeDrains(list []engine.NodeDrain) error {
 func (s *backend) handOn(ctx context.Context, session job.ID) (err error) {
 	for more := true; err == nil && more; {
 		err = s.write(ctx, func(t *tx) error {
-			runs, err := t.ids("select id from active where session = ? and state = ? order by due, id limit ? for update skip locked",
-				idOf(session), columns.States.Of(job.StateReady), int64(store.MaxBatch))
+			text := "select id, job from active where session = ? and state = ? order by due, id limit ? for update skip locked"
+			if s.caches() {
+				text = "select a.id, a.job from active a join job_state s on s.uid = a.job where a.session = ? and a.state = ? order by a.due, a.id limit ? for update skip locked"
+			}
+			runs, err := t.refs(text, idOf(session), columns.States.Of(job.StateReady), int64(store.MaxBatch))
 			if err != nil {
 				return err
 			}
 			more = len(runs) == store.MaxBatch
 			t.hint |= store.HintRuns
-			return t.exec("update active set session = ? where id in (?*)", none, set(runs))
+			ids, jobs := make([]job.ID, len(runs)), make([]job.ID, len(runs))
+			for i, r := range runs {
+				ids[i], jobs[i] = r.Run, r.Job
+			}
+			if s.caches() {
+				if err := t.exec(setCachedBy, int64(0), set(jobs)); err != nil {
+					return err
+				}
+			}
+			return t.exec("update active set session = ? where id in (?*)", none, set(ids))
 		})
 	}
 	return err

@@ -33,7 +33,7 @@ func (s *backend) Ready(ctx context.Context, q store.ReadyQuery) (list []store.R
 		list, err = ofSessions(sessions, q.Limit, func(r *store.ReadyRun) store.RunRef { return r.RunRef }, func(session job.ID) ([]store.ReadyRun, error) { return t.readyRuns(session, &q) })
 		return err
 	})
-	if err == nil && !s.db.Alone() {
+	if err == nil && !s.caches() {
 		s.dues.ready(list)
 	}
 	return list, wrapped(err, "ready runs")

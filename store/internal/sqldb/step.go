@@ -41,6 +41,10 @@ type step struct {
 	// unlocked is set when the step needed something unlocked.
 	unlocked bool
 	handsOn  []job.ID // sessions whose runs are handed on after the commit
+	// era is that of the database when the step began, and uncertain are the jobs whose cached runs
+	// are right once the step has committed.
+	era       int64
+	uncertain []job.ID
 }
 
 // jobRead is a job with the parts of its row that changes do not contain.
@@ -67,12 +71,12 @@ func (st *step) Load(n *engine.Need, b *engine.Batch) error {
 				return err
 			}
 		}
+		st.era = st.s.db.Era()
+		st.s.hot.renew(st.era)
 		if !st.s.db.Alone() {
 			if err := st.begin(n, b); err != nil {
 				return err
 			}
-		} else if era := st.s.db.Era(); st.s.hot.era != era {
-			st.s.hot = hot{era: era}
 		}
 	}
 	st.mustHave(n)
@@ -101,9 +105,9 @@ func (st *step) add(b *engine.Batch, uids ...job.ID) error {
 			b.AddJob(r.Job)
 		case ok:
 		case st.s.db.Alone():
-			if kept := st.s.hot.jobs[uid]; kept != nil {
-				own := st.copyOf(&kept.job)
-				st.jobs[uid] = jobRead{jobRow{own, kept.seq}, kept.stored}
+			if kept := st.s.hot.jobs[uid]; kept != nil && kept.job != nil {
+				own := st.copyOf(kept.job)
+				st.jobs[uid] = jobRead{jobRow{Job: own, seq: kept.seq}, kept.stored}
 				b.AddJob(own)
 			} else {
 				unread = append(unread, uid)
@@ -232,7 +236,7 @@ func (st *step) loadRuns(n *engine.Need, b *engine.Batch) error {
 			if b.HasRun(ref.Run) {
 				continue
 			}
-			if r, ok := st.s.hot.run(ref.Run); ok {
+			if r, ok := st.s.hot.run(ref.Run, st.mayUse); ok {
 				known = append(known, r)
 			} else {
 				ids = append(ids, idBytes(&ref.Run))
@@ -345,7 +349,7 @@ var (
 )
 
 func (st *step) loadSlots(n *engine.Need, b *engine.Batch) error {
-	var uids []job.ID
+	var uids, large []job.ID
 	var keys []string
 	var until, untilKeys time.Time
 	pools := false
@@ -357,27 +361,23 @@ func (st *step) loadSlots(n *engine.Need, b *engine.Batch) error {
 			st.unlocked = true
 			continue
 		}
-		if st.s.hot.hasSlot(s.Job) && columns.IsOwnSlot(s.Key, s.Job) {
-			if err := st.addAll(b, st.s.hot.ownSlot(s.Job, s.Until, b)); err != nil {
+		if columns.IsOwnSlot(s.Key, s.Job) && st.mayUse(s.Job) && st.s.hot.hasSlot(s.Job) {
+			if err := st.addCached(b, s); err != nil {
 				return err
 			}
 		} else if !s.Job.IsZero() && columns.IsOwnSlot(s.Key, s.Job) {
-			uids, until = append(uids, s.Job), latest(until, s.Until.Due)
+			if until = latest(until, s.Until.Due); st.s.hot.isLarge(s.Job) {
+				large = append(large, s.Job)
+			} else {
+				uids = append(uids, s.Job)
+			}
 		} else {
 			keys, untilKeys = append(keys, s.Key), latest(untilKeys, s.Until.Due)
 		}
 	}
 	if pools {
-		all, err := st.documents(job.KindPool)
-		if err != nil {
+		if err := st.loadPools(b, keys); err != nil {
 			return err
-		}
-		for _, key := range keys {
-			if name, ok := engine.PoolOf(key); ok {
-				if d, ok := all[job.KindPool][name]; ok {
-					b.AddPool(name, d.Pool.Slots.Size)
-				}
-			}
 		}
 	}
 	if len(uids) > 0 {
@@ -385,8 +385,29 @@ func (st *step) loadSlots(n *engine.Need, b *engine.Batch) error {
 			return err
 		}
 	}
+	if len(large) > 0 {
+		if err := st.loadSlotsOf(b, selectOwn, ownSlots, until, set(large), nil); err != nil {
+			return err
+		}
+	}
 	if len(keys) > 0 {
 		return st.loadSlotsOf(b, selectShared, sharedSlots, untilKeys, keys, nil)
+	}
+	return nil
+}
+
+// loadPools adds the sizes of the pools of some slots.
+func (st *step) loadPools(b *engine.Batch, slots []string) error {
+	all, err := st.documents(job.KindPool)
+	if err != nil {
+		return err
+	}
+	for _, key := range slots {
+		if name, ok := engine.PoolOf(key); ok {
+			if d, ok := all[job.KindPool][name]; ok {
+				b.AddPool(name, d.Pool.Slots.Size)
+			}
+		}
 	}
 	return nil
 }
@@ -400,7 +421,7 @@ func latest(a, b time.Time) time.Time {
 
 // loadSlotsOf adds the members of slots, own are the jobs that these belong to.
 func (st *step) loadSlotsOf(b *engine.Batch, text string, of slots, until time.Time, keys any, own []job.ID) error {
-	if st.s.db.Alone() {
+	if len(own) > 0 && st.s.caches() {
 		until = columns.Latest // all of them, for the cache
 	}
 	q := st.query(text, keys, columns.States.Of(job.StateReady), columns.Nanos(until), int64(store.MaxBatch))
@@ -436,14 +457,14 @@ func (st *step) addMembers(b *engine.Batch, of slots, keys any, own []job.ID, ru
 			}
 		}
 	}
-	if len(own) > 0 && st.s.db.Alone() {
+	if len(own) > 0 && st.s.caches() {
 		byKey := map[string][]store.Run{}
 		for i := range runs {
 			byKey[runs[i].Slot] = append(byKey[runs[i].Slot], runs[i])
 		}
 		for _, uid := range own {
-			if key := uid.String(); !cut[slotState{key, job.StateReady}] && !cut[slotState{key, job.StateWaiting}] {
-				st.s.hot.keepSlot(uid, byKey[key])
+			if key := uid.String(); st.mayUse(uid) {
+				st.s.hot.keepSlot(uid, byKey[key], cut[slotState{key, job.StateReady}] || cut[slotState{key, job.StateWaiting}])
 			}
 		}
 	}

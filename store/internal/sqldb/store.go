@@ -39,6 +39,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"math"
 	mathrand "math/rand/v2"
 	"sync"
 	"time"
@@ -123,6 +124,8 @@ type backend struct {
 	puts        puts
 	hot         hot
 	dues        dues
+	process     int64 // names this process in job_state.cached_by
+	guard       bool
 	steps       sync.Pool // of *step
 	tidying     tidying
 	expiring    expiring
@@ -152,6 +155,8 @@ func Open(ctx context.Context, db DB, o Options) (*Store, error) { //nolint:cont
 		defaults:  o.Defaults,
 		revisions: cmp.Or(o.Revisions, store.RevisionsDefault),
 		clock:     newClock(o.Now),
+		process:   1 + mathrand.Int64N(math.MaxInt64),
+		guard:     o.Guard,
 		closed:    make(chan struct{}),
 	}
 	if err := s.measure(ctx); err != nil {
@@ -316,9 +321,16 @@ func (s *backend) Step(ctx context.Context, o *ledger.Order, decide func(ledger.
 		k = &retryState{}
 		o.Kept = k
 	}
-	st := s.newStep(&tx{adds: o.Adds, again: k.again, done: o.Committed}, k)
+	st := s.newStep(&tx{adds: o.Adds, again: k.again}, k)
 	defer s.reuse(st)
+	st.done = func() {
+		s.hot.settle(st, true)
+		if o.Committed != nil {
+			o.Committed()
+		}
+	}
 	unknown, err := s.try(ctx, st.tx, func(*tx) error { return decide(st) })
+	s.hot.settle(st, false)
 	if err == nil {
 		for _, session := range st.handsOn {
 			if err := s.handOn(ctx, session); err != nil {
@@ -367,7 +379,7 @@ func (s *backend) reuse(st *step) {
 	clear(st.jobs)
 	clear(st.places)
 	clear(st.known)
-	*st = step{jobs: st.jobs, places: st.places, known: st.known, copies: st.copies[:0], spare: append(st.spare, st.copies...)}
+	*st = step{jobs: st.jobs, places: st.places, known: st.known, copies: st.copies[:0], spare: append(st.spare, st.copies...), uncertain: st.uncertain[:0]}
 	s.steps.Put(st)
 }
 

@@ -21,12 +21,11 @@ func (st *step) Write(c *engine.Changes) error {
 			return err
 		}
 	}
-	if st.s.db.Alone() {
-		st.s.hot.wrote(c)
+	if !st.s.caches() {
+		st.s.dues.wrote(c)
 		return nil
 	}
-	st.s.dues.wrote(c)
-	return nil
+	return st.cache(c)
 }
 
 func (st *step) writeRuns(c *engine.Changes) error {
@@ -173,7 +172,7 @@ func (st *step) writeJobs(c *engine.Changes) error {
 			saved.state(j, seq)
 		}
 		if st.s.db.Alone() && !j.Made() {
-			st.s.hot.keepJob(jobRow{j, seq}, jobBefore{j.Document, j.RemoveAt()})
+			st.s.hot.keepJob(jobRow{Job: j, seq: seq}, jobBefore{j.Document, j.RemoveAt()})
 		}
 	}
 	if err := st.writeRows(Insert, made); err != nil {
