@@ -102,8 +102,7 @@ type hot struct {
 	mu      sync.Mutex
 	era     int64 // of the database
 	jobs    map[job.ID]*hotJob
-	runs    map[job.ID]*store.Run // cached runs by id
-	planned map[job.ID]*hotJob    // the jobs of cached planned runs, by run
+	planned int // number of cached planned runs
 }
 
 // renew empties the cache in another era.
@@ -111,7 +110,7 @@ func (h *hot) renew(era int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.jobs == nil || h.era != era {
-		h.era, h.jobs, h.runs, h.planned = era, map[job.ID]*hotJob{}, map[job.ID]*store.Run{}, map[job.ID]*hotJob{}
+		h.era, h.jobs, h.planned = era, map[job.ID]*hotJob{}, 0
 	}
 }
 
@@ -149,12 +148,7 @@ func (h *hot) dropJob(uid job.ID) {
 
 // dropRuns forgets the runs of a job.
 func (h *hot) dropRuns(kept *hotJob) {
-	for _, r := range kept.runs {
-		delete(h.runs, r.ID)
-	}
-	for i := range kept.planned {
-		delete(h.planned, kept.planned[i].id)
-	}
+	h.planned -= len(kept.planned)
 	kept.runs, kept.planned, kept.complete, kept.writer = nil, nil, false, nil
 }
 
@@ -165,22 +159,21 @@ func (h *hot) keepRun(r *store.Run) {
 		return
 	}
 	own := columns.IsOwnSlot(r.Slot, r.JobUID)
-	if known := h.runs[r.ID]; known != nil && own && !isPlanned(r) {
-		*known = *r
+	if i := kept.started(r.ID); i >= 0 && own && !isPlanned(r) {
+		*kept.runs[i] = *r
 		return
 	}
 	h.dropRun(r)
 	switch {
 	case !own:
-	case isPlanned(r) && len(h.planned) < hotPlanned:
+	case isPlanned(r) && h.planned < hotPlanned:
 		p := plannedOf(r)
 		i, _ := slices.BinarySearchFunc(kept.planned, &p, func(a plannedRun, b *plannedRun) int { return a.compare(b.due, b.id) })
 		kept.planned = slices.Insert(kept.planned, i, p)
-		h.planned[r.ID] = kept
+		h.planned++
 	case !isPlanned(r) && len(kept.runs) < hotRuns:
 		copied := *r
 		kept.runs = append(kept.runs, &copied)
-		h.runs[r.ID] = &copied
 	default:
 		kept.complete, kept.large = false, hotLarge
 	}
@@ -191,35 +184,49 @@ func (h *hot) dropRun(r *store.Run) {
 	if kept == nil {
 		return
 	}
-	if h.runs[r.ID] != nil {
-		kept.runs = slices.DeleteFunc(kept.runs, func(o *store.Run) bool { return o.ID == r.ID })
-		delete(h.runs, r.ID)
+	if i := kept.started(r.ID); i >= 0 {
+		kept.runs = slices.Delete(kept.runs, i, i+1)
 	}
-	if h.planned[r.ID] != nil {
-		// It is the first or close to it.
-		i := slices.IndexFunc(kept.planned, func(p plannedRun) bool { return p.id == r.ID })
-		if i == 0 {
-			kept.planned = kept.planned[1:]
-		} else {
-			kept.planned = slices.Delete(kept.planned, i, i+1)
-		}
-		delete(h.planned, r.ID)
+	switch i := kept.plannedAt(r.ID); {
+	case i == 0:
+		kept.planned = kept.planned[1:]
+		h.planned--
+	case i > 0:
+		kept.planned = slices.Delete(kept.planned, i, i+1)
+		h.planned--
 	}
 }
 
-// run returns a run that is remembered, of a job that may be used.
-func (h *hot) run(id job.ID, mayUse func(uid job.ID) bool) (r store.Run, ok bool) {
+// started and plannedAt return the place of a run among the others, -1 for none. A claim is about the
+// first of the planned ones, or close to it.
+func (k *hotJob) started(id job.ID) int {
+	return slices.IndexFunc(k.runs, func(r *store.Run) bool { return r.ID == id })
+}
+
+func (k *hotJob) plannedAt(id job.ID) int {
+	for i := range k.planned {
+		if k.planned[i].id == id {
+			return i
+		}
+	}
+	return -1
+}
+
+// run returns a run that is remembered.
+func (h *hot) run(ref *engine.RunRef) (r store.Run, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if known := h.runs[id]; known != nil && mayUse(known.JobUID) {
-		return *known, true
-	}
-	kept := h.planned[id]
-	if kept == nil || !mayUse(kept.uid) {
+	kept := h.jobs[ref.Job]
+	if kept == nil {
 		return r, false
 	}
-	i := slices.IndexFunc(kept.planned, func(p plannedRun) bool { return p.id == id })
-	return kept.planned[i].run(kept.uid), true
+	if i := kept.started(ref.Run); i >= 0 {
+		return *kept.runs[i], true
+	}
+	if i := kept.plannedAt(ref.Run); i >= 0 {
+		return kept.planned[i].run(kept.uid), true
+	}
+	return r, false
 }
 
 // hasSlot reports whether all runs in the slot of a job are remembered.

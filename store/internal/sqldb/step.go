@@ -236,7 +236,7 @@ func (st *step) loadRuns(n *engine.Need, b *engine.Batch) error {
 			if b.HasRun(ref.Run) {
 				continue
 			}
-			if r, ok := st.s.hot.run(ref.Run, st.mayUse); ok {
+			if r, ok := st.s.hot.run(ref); ok && st.mayUse(ref.Job) {
 				known = append(known, r)
 			} else {
 				ids = append(ids, idBytes(&ref.Run))
