@@ -36,6 +36,7 @@ func (s *site) actions() {
 	s.page("POST /nodes/{id}/drain", s.drainNode)
 	s.page("POST /nodes/{id}/undrain", s.undrainNode)
 	s.page("POST /tokens", s.createToken)
+	s.page("POST /sessions/{id}/end", needs(service.Administer, s.endSession))
 	s.page("POST /tokens/{name}/revoke", needs(service.Administer, s.revokeToken))
 }
 
@@ -203,4 +204,12 @@ func (s *site) revokeToken(p *page) error {
 		return err
 	}
 	return p.done("/settings", "revoked")
+}
+
+// endSession ends a session of another person or token.
+func (s *site) endSession(p *page) error {
+	if err := s.Sessions.EndFor(p.ctx(), p.r.PathValue("id"), p.who.Name); err != nil {
+		return err
+	}
+	return p.done("/settings", "session_ended")
 }

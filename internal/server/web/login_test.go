@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -169,5 +170,31 @@ func TestFormsOfOtherPagesAreRefused(t *testing.T) {
 	}
 	if j, err := store.JobNamed(t.Context(), w.store, "shop", "price-import"); err != nil || j.Definition.Paused {
 		t.Errorf("a foreign form has paused the job: %v", err)
+	}
+}
+
+// An administrator sees all sessions, and ends that of another; other people do neither.
+func TestAnAdministratorEndsASession(t *testing.T) {
+	w := newWorld(t)
+	admin, other := w.login("ann"), w.login("vera")
+	body := admin.ask("GET", "/settings", nil).Body.String()
+	at := regexp.MustCompile(`<b class="name" title="vera">.*?action="(/sessions/[^"]+/end)"`).FindStringSubmatch(body)
+	if at == nil {
+		t.Fatalf("the settings show no session of vera: %s", body[max(0, strings.Index(body, `id="sessions"`)):])
+	}
+	if body := other.ask("GET", "/settings", nil).Body.String(); strings.Contains(body, `id="sessions"`) {
+		t.Error("the settings show the sessions to a person who is no administrator")
+	}
+	if answer := other.send(at[1]); answer.Code != http.StatusForbidden {
+		t.Errorf("a person who is no administrator ends a session: %d", answer.Code)
+	}
+	if answer := admin.send(at[1]); answer.Code != http.StatusSeeOther {
+		t.Errorf("ending a session answers %d: %s", answer.Code, answer.Body)
+	}
+	if answer := other.ask("GET", "/jobs", nil); answer.Code != http.StatusSeeOther {
+		t.Errorf("a session that was ended shows a page: %d", answer.Code)
+	}
+	if answer := admin.ask("GET", "/jobs", nil); answer.Code != http.StatusOK {
+		t.Errorf("the session of the administrator has ended: %d", answer.Code)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/server/auth"
 )
 
 // settingsView is what a reader chooses, and what the server says of itself.
@@ -16,6 +17,7 @@ type settingsView struct {
 	Looks    []editGroup
 	Zones    []string
 	Tokens   []tokenRow
+	Sessions []sessionRow
 	Nodes    int
 	MadeName string
 	Made     string // a new token, shown once
@@ -29,6 +31,13 @@ type tokenRow struct {
 	Expires, Used             When
 	Expired, IsOwn            bool
 	Terms                     string
+}
+
+// sessionRow is a session of a browser or a command.
+type sessionRow struct {
+	ID, Holder, By string
+	Begun, Ends    When
+	IsOwn          bool
 }
 
 func (s *site) settings(p *page) error { return s.showSettings(p, http.StatusOK, "", "") }
@@ -71,10 +80,35 @@ func (s *site) showSettings(p *page, status int, name, secret string) error {
 			})
 		}
 	}
+	if l.CanAdminister {
+		if v.Sessions, err = s.sessionRows(p); err != nil {
+			return err
+		}
+	}
 	l.Commands = []Command{{p.T("command.shell"), "belfry token list"}, {p.T("settings.new_token"), "belfry token create NAME --role viewer"}}
 	s.write(p, status, "settings", v)
 	return nil
 }
+
+func (s *site) sessionRows(p *page) (rows []sessionRow, err error) {
+	list, err := s.Sessions.List(p.ctx())
+	if err != nil {
+		return nil, err
+	}
+	own := auth.HashOf(p.secret)
+	for i := range list[:min(len(list), sessionsShown)] {
+		one := &list[i]
+		row := sessionRow{ID: one.ID, Holder: clean(one.Holder), By: p.T("settings.by_token"), Begun: p.relative(one.Begun), Ends: p.minute(one.Ends), IsOwn: one.Hash == own}
+		if one.Provider != "" {
+			row.By = clean(one.Provider)
+		}
+		rows = append(rows, row)
+	}
+	return rows, nil
+}
+
+// sessionsShown is how many sessions the settings list, the latest first: a page of them.
+const sessionsShown = 100
 
 // terms says what a token for workers is limited to.
 func (p *page) terms(t *client.Token) string {
