@@ -64,6 +64,22 @@ const faults = `(() => {
 	return list.slice(0, 12);
 })()`
 
+// shiftMost is the layout shift that a page must stay below.
+const shiftMost = 0.05
+
+// shifted is a script that sums the layout shifts of a page up to now, after its parts were read again once.
+const shifted = `(async () => {
+	const {refresh} = await import(document.querySelector("script[type=module]").src.replace("belfry.js", "live.js"));
+	await refresh();
+	await new Promise(go => requestAnimationFrame(() => requestAnimationFrame(go)));
+	let sum = 0;
+	const seen = new PerformanceObserver(() => {});
+	seen.observe({type: "layout-shift", buffered: true});
+	await new Promise(go => requestAnimationFrame(() => setTimeout(go))); // buffered entries come in a task of their own
+	for (const e of seen.takeRecords()) if (!e.hadRecentInput) sum += e.value;
+	return sum;
+})()`
+
 // laidOut reports what is wrong with the layout of a page in each width.
 func (b *tab) laidOut(page string) {
 	b.t.Helper()

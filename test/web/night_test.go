@@ -39,6 +39,12 @@ const (
 	nightEmpty   = "feed.csv: 0 rows, expected at least 10,000"
 )
 
+// What people and other programs say in the night.
+const (
+	nightPause   = "the coupons of the summer are kept until the audit of the auditors who audit the audits is over, see ticket OPS-4711"
+	nightSkipped = "the run before it had not ended"
+)
+
 // night is the night of 28 November 2026: an incident, a bad feed, and what happens anyway. Its times are
 // told as distances from now.
 var night = []nightJob{
@@ -263,7 +269,7 @@ func tellNight(on *served) (paths []string, err error) {
 		}
 		ids[name] = out[strings.LastIndex(out, "/")+1:]
 	}
-	if out, err := on.command("job", "pause", "shop/coupon-cleanup", "--reason", "the coupons of the summer are kept until the audit of the auditors who audit the audits is over, see ticket OPS-4711"); err != nil {
+	if out, err := on.command("job", "pause", "shop/coupon-cleanup", "--reason", nightPause); err != nil {
 		return nil, fmt.Errorf("pause: %w\n%s", err, out)
 	}
 	// The channels do not reach their services, which is one of the things that need a person.
@@ -304,7 +310,7 @@ func (s *served) reports(token string, j *nightJob, now time.Time) error {
 		case 'f':
 			said["state"], said["exit_code"], said["output"] = "failed", 1, "reading\n"+j.line+"\n"
 		case 'k':
-			said["state"], said["reason"] = "skipped", "the run before it had not ended"
+			said["state"], said["reason"] = "skipped", nightSkipped
 		case 'l': // much later than usual
 			said = map[string]any{"state": "started", "at": now.Add(-136 * time.Minute)}
 		case 'r':

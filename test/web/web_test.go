@@ -562,6 +562,9 @@ func TestEachPageInEveryThemeLanguageAndSize(t *testing.T) {
 					}
 				}
 				b.until("the page", `document.readyState === "complete"`)
+				if shift := value[float64](b, shifted); shift >= shiftMost {
+					t.Errorf("%s in %s shifts its layout by %g", path, lang, shift)
+				}
 				b.laidOut(fmt.Sprintf("%s in %s", path, lang))
 				if lang == "en" {
 					b.width(1440)
