@@ -286,7 +286,7 @@ func tellNight(on *served) (paths []string, err error) {
 	const failing, flow, train = "shop/price-import-from-the-feeds-of-all-suppliers", "data/partition-load-nightly-of-all-regions", "ci/release-train"
 	j, r := "/jobs/"+failing, "/runs/"
 	return []string{
-		"/", "/jobs", "/jobs?q=label:team=shop", "/jobs/new", "/jobs/import", j, j + "/schedule", j + "/backfill?from=2026-11-01T08:00&to=2026-11-01T10:00", j + "/definition", j + "/statistics", j + "/edit",
+		"/", "/wall", "/jobs", "/jobs?q=label:team=shop", "/jobs/new", "/jobs/import", j, j + "/schedule", j + "/backfill?from=2026-11-01T08:00&to=2026-11-01T10:00", j + "/definition", j + "/statistics", j + "/edit",
 		"/jobs/" + night[8].name, "/jobs/" + night[8].name + "/statistics", "/jobs/billing/payout/schedule", "/jobs/ops/deploy", "/jobs/shop/jiage-daoru",
 		"/runs", "/runs?q=nothing", "/runs?job=" + failing, r + ids[failing], r + ids["ops/hostile-output"], r + ids["shop/jiage-daoru"], r + ids["ml/features-hourly"],
 		"/flows", "/jobs/" + flow, "/jobs/" + flow + "/graph", "/jobs/" + train + "/edit", r + ids[flow], r + ids[flow] + "?step=load", r + ids[train], r + ids["ops/deploy"],

@@ -2,6 +2,8 @@ package i18n
 
 // overviewTexts are the texts of the overview, and of a server without jobs.
 var overviewTexts = []text{
+	{"wall.title", "Wall", "大屏"},
+	{"wall.rest", "and {n} more", "另有 {n} 项"},
 	{"overview.title", "Overview", "概览"},
 	{"overview.well", "Everything is as it should be.", "一切正常。"},
 	{"overview.jobs", "{count} job|{count} jobs", "{count} 个任务"},

@@ -35,6 +35,7 @@ type overviewView struct {
 	Ended    string
 	// NoChannel says that failures reach no person.
 	NoChannel bool
+	Rest      int // what the wall has no room for
 }
 
 // need is something that a person should look at.
@@ -100,10 +101,20 @@ const (
 	denserThan = time.Minute
 	// changeRows is how many changes the overview lists.
 	changeRows = 7
+	// wallRows is how much the wall lists: what fits on a screen in large type.
+	wallRows = 10
 )
 
 func (s *site) overview(p *page) error {
-	l := p.layout("overview.title", "overview")
+	return s.overviewAs(p, "overview", p.layout("overview.title", "overview"))
+}
+
+// wall is the overview in large type, for a screen on a wall.
+func (s *site) wall(p *page) error {
+	return s.overviewAs(p, "wall", p.layout("wall.title", "overview"))
+}
+
+func (s *site) overviewAs(p *page, name string, l *Layout) error {
 	due, err := s.Service.Load.Planned(p.ctx(), p.who, l.Namespace, p.now, p.now.Add(dueWithin), dueRows*4, 2)
 	if err != nil {
 		return err
@@ -167,7 +178,10 @@ func (s *site) overview(p *page) error {
 		l.Events += "&namespace=" + template.URLQueryEscaper(l.Namespace)
 	}
 	l.Commands = []Command{{p.T("command.shell"), "belfry job list --sort next"}, {"curl", p.curl("GET", "/api/v1/attention", "")}}
-	return p.show("overview", v)
+	if name == "wall" && len(v.Needs) > wallRows {
+		v.Rest, v.Needs = len(v.Needs)-wallRows, v.Needs[:wallRows]
+	}
+	return p.show(name, v)
 }
 
 // attention returns what needs a person in a namespace, or in all, with the last runs of its jobs.

@@ -121,6 +121,7 @@ func (s *site) routes() {
 	s.page("GET /ui/kit", s.kit)
 
 	s.page("GET /{$}", s.overview)
+	s.page("GET /wall", s.wall)
 	s.page("GET /jobs", s.jobs)
 	s.slowPage("POST /jobs/bulk", s.bulk)
 	s.page("GET /jobs/{namespace}/{name}", s.jobRuns)

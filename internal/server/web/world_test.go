@@ -184,7 +184,7 @@ func (b *browser) send(path string, pairs ...string) *httptest.ResponseRecorder 
 // pagePaths are all pages of a world.
 func (w *world) pagePaths() []string {
 	return []string{
-		"/", "/jobs", "/jobs?q=label:team=shop&sort=next", "/jobs?state=never_ran&sort=failure", "/jobs?q=due:1h", "/timeline?by=label:team", "/jobs?q=nothing", "/jobs/shop/price-import", "/jobs/shop/price-import?only=hand", "/jobs/shop/price-import?only=unexpected",
+		"/", "/wall", "/jobs", "/jobs?q=label:team=shop&sort=next", "/jobs?state=never_ran&sort=failure", "/jobs?q=due:1h", "/timeline?by=label:team", "/jobs?q=nothing", "/jobs/shop/price-import", "/jobs/shop/price-import?only=hand", "/jobs/shop/price-import?only=unexpected",
 		"/jobs/data/warehouse-load", "/jobs/ops/by-hand", "/runs", "/runs?outcome=failed&range=24h", "/runs?q=nothing", "/runs/" + w.failed.String(), "/runs/" + w.running.String(),
 		"/jobs/new", "/jobs/new?from=shop/price-import", "/jobs/import", "/jobs/shop/price-import/edit", "/jobs/shop/price-import/definition", "/jobs/shop/price-import/definition?as=filled",
 		"/jobs/shop/price-import/schedule", "/jobs/shop/price-import/statistics", "/timeline", "/timeline?span=1h&by=node", "/timeline?span=6h&by=namespace&at=2026-11-24T08:00:00Z", "/timeline?at=2026-11-20T08:00:00Z", "/timeline?view=week", "/timeline?minute=2026-11-23T08:50:00Z",

@@ -74,7 +74,7 @@ export function edit() {
       const field = box.querySelector("[data-field]"), chosen = box.dataset.kind === e.target.value;
       if (field.readOnly || chosen === Boolean(field.value)) continue;
       if (!chosen) field.dataset.kept = field.value;
-      field.value = chosen ? field.dataset.kept ?? box.dataset.first ?? "" : "";
+      field.value = chosen ? field.dataset.kept ?? box.dataset.begins ?? "" : "";
       box.classList.toggle("set", Boolean(field.value));
     }
   });

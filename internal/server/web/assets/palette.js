@@ -1,7 +1,7 @@
 // The palette: pages, jobs and what can be done, by a few letters.
 import {words} from "./words.js";
 
-const pages = [["nav.overview", "/"], ["nav.jobs", "/jobs"], ["nav.runs", "/runs"], ["nav.timeline", "/timeline"], ["nav.flows", "/flows"], ["nav.nodes", "/nodes"], ["executors.title", "/executors"], ["nav.notifications", "/notifications"], ["nav.audit", "/audit"], ["shared.title", "/shared"], ["nav.settings", "/settings"], ["jobs.new", "/jobs/new"], ["jobs.import", "/jobs/import"]];
+const pages = [["nav.overview", "/"], ["nav.jobs", "/jobs"], ["nav.runs", "/runs"], ["nav.timeline", "/timeline"], ["nav.flows", "/flows"], ["nav.nodes", "/nodes"], ["executors.title", "/executors"], ["nav.notifications", "/notifications"], ["nav.audit", "/audit"], ["shared.title", "/shared"], ["nav.settings", "/settings"], ["wall.title", "/wall"], ["jobs.new", "/jobs/new"], ["jobs.import", "/jobs/import"]];
 const dialog = document.getElementById("palette");
 const input = dialog?.querySelector("input");
 const list = document.getElementById("found");
