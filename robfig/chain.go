@@ -2,6 +2,7 @@ package robfig
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -160,6 +161,10 @@ func (s slogTo) Handle(_ context.Context, r slog.Record) error {
 	r.Attrs(func(a slog.Attr) bool {
 		if err, ok := a.Value.Any().(error); ok && a.Key == "error" {
 			failure = err
+			return true
+		}
+		if a.Key == "reason" && r.Level >= slog.LevelError {
+			failure = errors.New(a.Value.String())
 			return true
 		}
 		list = append(list, a.Key, a.Value)

@@ -50,6 +50,11 @@ func applyImport(ctx context.Context, env Env, ask importFlags, tables []cronTab
 	if err != nil {
 		return v.placed(server.refused(err))
 	}
+	if ask.still != "" { // its jobs have no hashes in their names
+		if err := refuseOthers(ctx, server, would); err != nil {
+			return err
+		}
+	}
 	barred, users := barredOf(would, documents)
 	if ask.allowUsers {
 		if len(users) > 0 {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/cli/crontab"
 	"github.com/belfry-cron/belfry/internal/cli/dkron"
 	"github.com/belfry-cron/belfry/internal/cli/kubernetes"
@@ -86,6 +87,33 @@ func importForeign(ctx context.Context, env Env, ask importFlags, from origin, t
 		return failed("there is nothing to import")
 	}
 	return applyImport(ctx, env, ask, tables, documents)
+}
+
+// refuseOthers refuses an import that would change a job which no import made: an undo would delete it.
+func refuseOthers(ctx context.Context, server *remote, would client.Applied) error {
+	var others []string
+	for _, r := range would.Results {
+		if r.Kind != job.KindJob || r.Result != client.Changed {
+			continue
+		}
+		namespace, name, _ := strings.Cut(r.Name, "/")
+		d, err := server.Job(ctx, namespace, name, false)
+		if err != nil {
+			return server.refused(err)
+		}
+		row, err := server.read(d, job.KindJob)
+		if err != nil {
+			return err
+		}
+		if row.Job.Labels[ownerLabel] == "" {
+			others = append(others, r.Name)
+		}
+	}
+	if len(others) > 0 {
+		return failed("no import made %s, and nothing was changed", shortList(others)).
+			withHint("import into another namespace with -n NAMESPACE, or delete these first")
+	}
+	return nil
 }
 
 func newKubernetes(env Env) *cobra.Command {

@@ -1,0 +1,18 @@
+package robfig
+
+import (
+	"bytes"
+	"log"
+	"log/slog"
+	"strings"
+	"testing"
+)
+
+// What the scheduler logs has its cause where robfig's loggers have it.
+func TestTheErrorOfAFailedRunIsItsReason(t *testing.T) {
+	var said bytes.Buffer
+	slog.New(slogTo{PrintfLogger(log.New(&said, "", 0))}).Error("a run has failed", "job", "a", "reason", "panic: boom", "attempt", 1)
+	if want := "a run has failed, error=panic: boom, job=a, attempt=1"; !strings.Contains(said.String(), want) {
+		t.Errorf("the log has %q, want %q", said.String(), want)
+	}
+}
