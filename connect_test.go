@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry"
+	"github.com/belfry-cron/belfry/internal/remote/host"
 	"github.com/belfry-cron/belfry/internal/server/auth"
 	"github.com/belfry-cron/belfry/internal/server/httpapi"
 	"github.com/belfry-cron/belfry/internal/server/service"
@@ -31,9 +32,10 @@ func newServer(ctx context.Context, on store.Store, namespace string) (address, 
 	if err != nil {
 		return "", "", err
 	}
-	go func() { _ = made.Run(ctx) }() // until ctx ends
+	workers := host.New(host.Config{Store: on, Tokens: tokens, Node: "server"})
+	go workers.Run(ctx)
 	listener := httptest.NewUnstartedServer(nil)
-	listener.Config.Handler, err = httpapi.Handler(httpapi.Config{Service: made, Tokens: tokens, Node: "server", Hosts: []string{"127.0.0.1"}})
+	listener.Config.Handler, err = httpapi.Handler(httpapi.Config{Service: made, Workers: workers, Tokens: tokens, Node: "server", Hosts: []string{"127.0.0.1"}})
 	if err != nil {
 		return "", "", err
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/node"
 	"github.com/belfry-cron/belfry/internal/node/work"
 	"github.com/belfry-cron/belfry/internal/remote"
+	"github.com/belfry-cron/belfry/internal/remote/host"
 	"github.com/belfry-cron/belfry/internal/server/auth"
 	"github.com/belfry-cron/belfry/internal/server/httpapi"
 	"github.com/belfry-cron/belfry/internal/server/service"
@@ -51,12 +52,13 @@ func newWorld(t *testing.T) *world {
 // server returns the handler of a server on the store.
 func (w *world) server(ctx context.Context, name string) http.Handler {
 	w.t.Helper()
-	s, err := service.New(service.Config{Store: w.store, Tokens: w.tokens, Node: name, OutputLimit: 4 << 20})
+	s, err := service.New(service.Config{Store: w.store, Tokens: w.tokens, Node: name})
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.over.Go(func() { _ = s.Run(ctx) })
-	h, err := httpapi.Handler(httpapi.Config{Service: s, Tokens: w.tokens, Node: name, Hosts: []string{"a", "b"}})
+	workers := host.New(host.Config{Store: w.store, Tokens: w.tokens, Node: name, OutputLimit: 4 << 20})
+	w.over.Go(func() { workers.Run(ctx) })
+	h, err := httpapi.Handler(httpapi.Config{Service: s, Workers: workers, Tokens: w.tokens, Node: name, Hosts: []string{"a", "b"}})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -456,7 +458,7 @@ func TestWorkerOfAnotherVersionGetsAClearError(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := httpapi.Handler(httpapi.Config{Service: s, Tokens: w.tokens, Node: "a"})
+	h, err := httpapi.Handler(httpapi.Config{Service: s, Workers: host.New(host.Config{Store: w.store, Tokens: w.tokens, Node: "a"}), Tokens: w.tokens, Node: "a"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/node/secret"
 	"github.com/belfry-cron/belfry/internal/node/work"
 	"github.com/belfry-cron/belfry/internal/remote"
+	"github.com/belfry-cron/belfry/internal/remote/host"
 	"github.com/belfry-cron/belfry/internal/server/httpapi"
 	"github.com/belfry-cron/belfry/internal/server/service"
 	"github.com/belfry-cron/belfry/store"
@@ -34,7 +35,7 @@ func secretsOfAttempts(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := newNetwork()
-	if n.servers["a"], err = httpapi.Handler(httpapi.Config{Service: s, Tokens: w.tokens, Node: "a", Hosts: []string{"a"}}); err != nil {
+	if n.servers["a"], err = httpapi.Handler(httpapi.Config{Service: s, Workers: host.New(host.Config{Store: w.store, Tokens: w.tokens, Secrets: keeper, Node: "a"}), Tokens: w.tokens, Node: "a", Hosts: []string{"a"}}); err != nil {
 		t.Fatal(err)
 	}
 	token := w.grant("edge", "")

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/internal/node"
+	"github.com/belfry-cron/belfry/internal/remote/host"
 	"github.com/belfry-cron/belfry/internal/server/auth"
 	"github.com/belfry-cron/belfry/internal/server/config"
 	"github.com/belfry-cron/belfry/internal/server/httpapi"
@@ -55,7 +56,7 @@ func TestAWorkerAnswersProbesAndPrometheus(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	handler, err := httpapi.Handler(httpapi.Config{Service: answers, Tokens: tokens, Now: time.Now})
+	handler, err := httpapi.Handler(httpapi.Config{Service: answers, Workers: host.New(host.Config{Store: kept, Tokens: tokens}), Tokens: tokens, Now: time.Now})
 	if err != nil {
 		t.Fatal(err)
 	}

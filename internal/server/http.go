@@ -12,6 +12,7 @@ import (
 
 	"github.com/belfry-cron/belfry/internal/events"
 	"github.com/belfry-cron/belfry/internal/node"
+	"github.com/belfry-cron/belfry/internal/remote/host"
 	"github.com/belfry-cron/belfry/internal/server/auth"
 	"github.com/belfry-cron/belfry/internal/server/httpapi"
 	"github.com/belfry-cron/belfry/internal/server/metrics"
@@ -110,12 +111,15 @@ func (s *Server) makeHTTP() error {
 		LiveLogs: live, Store: s.measured, Planner: s.node.Planner(), Events: s.events, Followers: s.followers, Tokens: s.tokens,
 		Remark: s.remark, About: s.about, Kept: s.node.Kept, Secrets: s.secrets, Send: s.sender.Send,
 		People: s.people(),
-		Node:   s.Settings.Name, OutputLimit: int(s.Settings.Output), SharedUser: s.Settings.SharedUser(), Defaults: s.Settings.JobDefaults(), Now: s.Now, Log: s.Log,
+		Node:   s.Settings.Name, SharedUser: s.Settings.SharedUser(), Defaults: s.Settings.JobDefaults(), Now: s.Now, Log: s.Log,
 	})
 	if err != nil {
 		return err
 	}
 	s.service = answers
+	s.workers = host.New(host.Config{
+		Store: s.measured, Tokens: s.tokens, Secrets: s.secrets, Followers: s.followers, Node: s.Settings.Name, OutputLimit: int(s.Settings.Output), Now: s.Now,
+	})
 	s.makeNotifier(answers)
 	sessions := auth.NewSessions(s.tokens, s.people())
 	pages, err := web.Handler(web.Config{
@@ -128,7 +132,7 @@ func (s *Server) makeHTTP() error {
 		pages = nil
 	}
 	handler, err := httpapi.Handler(httpapi.Config{
-		Service: answers, Tokens: s.tokens, Sessions: sessions, SignInAt: s.signInAt(), Pages: pages, Node: s.Settings.Name, Hosts: hosts, Metrics: s.metricsHandler(),
+		Service: answers, Workers: s.workers, Tokens: s.tokens, Sessions: sessions, SignInAt: s.signInAt(), Pages: pages, Node: s.Settings.Name, Hosts: hosts, Metrics: s.metricsHandler(),
 		Version: s.Version, Now: s.Now, Log: s.Log, WithoutAPI: !s.Settings.Has(store.RoleAPI), WorkerCertificates: s.Settings.TLS.WorkerCertificates,
 	})
 	if err != nil {

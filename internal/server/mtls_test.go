@@ -21,6 +21,7 @@ import (
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/remote"
+	"github.com/belfry-cron/belfry/internal/remote/host"
 	"github.com/belfry-cron/belfry/internal/remote/wire"
 	"github.com/belfry-cron/belfry/internal/server/auth"
 	"github.com/belfry-cron/belfry/internal/server/config"
@@ -124,7 +125,7 @@ func TestTokensOfWorkersAreBoundToCertificates(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		handler, err := httpapi.Handler(httpapi.Config{Service: answers, Tokens: tokens, WorkerCertificates: required, Now: func() time.Time { return now() }})
+		handler, err := httpapi.Handler(httpapi.Config{Service: answers, Workers: host.New(host.Config{Store: kept, Tokens: tokens, Now: now}), Tokens: tokens, WorkerCertificates: required, Now: func() time.Time { return now() }})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -30,6 +30,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/node/secret"
 	"github.com/belfry-cron/belfry/internal/node/watchdog"
 	"github.com/belfry-cron/belfry/internal/node/worker"
+	"github.com/belfry-cron/belfry/internal/remote/host"
 	"github.com/belfry-cron/belfry/internal/server/auth"
 	"github.com/belfry-cron/belfry/internal/server/callback"
 	"github.com/belfry-cron/belfry/internal/server/config"
@@ -100,6 +101,7 @@ type Server struct {
 	// followers are the followers of the output of runs.
 	followers *service.Followers
 	service   *service.Service
+	workers   *host.Workers
 	http      *http.Server
 	xxl       executorsOfXXL
 	own       *certificate // nil without TLS
@@ -384,7 +386,7 @@ func (s *Server) Run(ctx context.Context) error {
 	group.Go(func() { s.watchEngine(answering, s.node.Publish) })
 	group.Go(func() { _ = s.followers.Run(answering) })
 	group.Go(func() { (&scan.Scanner{Store: s.measured, Turn: s.node.Turn, Log: s.Log}).Run(answering) })
-	group.Go(func() { _ = s.service.Run(answering) })
+	group.Go(func() { s.workers.Run(answering) })
 	if s.signIn != nil {
 		// The log shows a mistake at the start, which does not wait for the provider.
 		group.Go(func() { s.checkSignIn(answering) })

@@ -21,6 +21,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/remote/host"
 	"github.com/belfry-cron/belfry/internal/server/auth"
 	"github.com/belfry-cron/belfry/internal/server/service"
 	"github.com/belfry-cron/belfry/internal/sys/failurelog"
@@ -30,6 +31,8 @@ import (
 type Config struct {
 	// Service performs the operations.
 	Service *service.Service
+	// Workers answers workers without a store. Nil: it has none.
+	Workers *host.Workers
 	// Tokens knows the caller of a request by its token.
 	Tokens *auth.Tokens
 	// Sessions of browsers. Default: the sessions of the store of Tokens.
@@ -123,7 +126,9 @@ func newAPI(c Config) (*api, error) {
 	a.statsRoutes()
 	a.notificationRoutes()
 	a.sessionRoutes()
-	a.workerRoutes()
+	if a.Workers != nil {
+		a.workerRoutes()
+	}
 	a.plainRoutes()
 	a.describe()
 	return a, nil

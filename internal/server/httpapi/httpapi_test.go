@@ -20,6 +20,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/decide/forecast"
 	"github.com/belfry-cron/belfry/internal/events"
 	"github.com/belfry-cron/belfry/internal/node/secret"
+	"github.com/belfry-cron/belfry/internal/remote/host"
 	"github.com/belfry-cron/belfry/internal/server/auth"
 	"github.com/belfry-cron/belfry/internal/server/httpapi"
 	"github.com/belfry-cron/belfry/internal/server/service"
@@ -178,6 +179,9 @@ func withService(t testing.TB, behind service.Config, c httpapi.Config) httpapi.
 	}
 	if c.Service, err = service.New(behind); err != nil {
 		t.Fatal(err)
+	}
+	if kept, ok := behind.Store.(host.Store); ok {
+		c.Workers = host.New(host.Config{Store: kept, Tokens: behind.Tokens, Secrets: behind.Secrets, Followers: behind.Followers, Node: behind.Node, Now: behind.Now})
 	}
 	return c
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"github.com/belfry-cron/belfry/internal/remote/host"
 	"github.com/belfry-cron/belfry/internal/server/auth"
 	"github.com/belfry-cron/belfry/internal/server/httpapi"
 	"github.com/belfry-cron/belfry/internal/server/service"
@@ -70,7 +71,7 @@ func readDescription() (*described, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, text30, err := httpapi.Descriptions(httpapi.Config{Service: behind, Tokens: tokens, Metrics: http.NotFoundHandler(), Version: "test"})
+	text, text30, err := httpapi.Descriptions(httpapi.Config{Service: behind, Workers: host.New(host.Config{Store: s, Tokens: tokens}), Tokens: tokens, Metrics: http.NotFoundHandler(), Version: "test"})
 	if err != nil {
 		return nil, err
 	}

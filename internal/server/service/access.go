@@ -61,6 +61,9 @@ var (
 	Define     = Right{Role: store.RoleAdmin}
 	Observe    = Right{Role: store.RoleViewer, Server: true}
 	Administer = Right{Role: store.RoleAdmin, Server: true}
+	// WorkAsWorker is the right of workers, and JoinAsWorker the right of joining tokens.
+	WorkAsWorker = Right{Role: store.RoleRemote}
+	JoinAsWorker = Right{Role: store.RoleJoin}
 )
 
 // roleIn returns the role of the caller in a namespace; "" is the role in all namespaces.

@@ -79,7 +79,7 @@ func (d *Documents) Apply(ctx context.Context, who Caller, said client.Apply) (c
 		return client.Applied{}, err
 	}
 	if said.Prune && said.Owner == "" {
-		return client.Applied{}, wrongField("owner", phrase.Missing, phrase.PruneNeedsOwner)
+		return client.Applied{}, WrongField("owner", phrase.Missing, phrase.PruneNeedsOwner)
 	}
 	const many = 100 // the fewest documents for it
 	if len(said.Documents) >= many {

@@ -86,13 +86,13 @@ func checkBackfill(j *store.Job, said *client.BackfillRequest, now time.Time) er
 	s := &j.Filled.Schedule
 	switch {
 	case said.From.IsZero():
-		return wrongField("from", phrase.Missing)
+		return WrongField("from", phrase.Missing)
 	case said.To.After(now):
-		return wrongField("to", phrase.InFuture, phrase.LeaveOutForNow)
+		return WrongField("to", phrase.InFuture, phrase.LeaveOutForNow)
 	case !said.From.Before(said.To):
-		return wrongField("from", phrase.NotBeforeTo.Of(said.To.Format(time.RFC3339)))
+		return WrongField("from", phrase.NotBeforeTo.Of(said.To.Format(time.RFC3339)))
 	case said.Overlap == job.OverlapAllow && j.Filled.Policy.ConcurrencyKey != "":
-		return wrongField("overlap", phrase.AllowInPool, phrase.OtherOverlaps)
+		return WrongField("overlap", phrase.AllowInPool, phrase.OtherOverlaps)
 	}
 	if len(s.Cron) == 0 && s.Every == 0 && len(s.At) == 0 {
 		e := refuse(client.TypeConflict, phrase.NoScheduledTimes.Of(j.Definition.FullName()), phrase.BackfillNeeds)

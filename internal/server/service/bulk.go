@@ -44,7 +44,7 @@ func (s *Bulk) Do(ctx context.Context, who Caller, said client.Bulk) (client.Bul
 		return result, err
 	}
 	if of == nil && len(said.Labels) == 0 && said.Text == "" && said.State == "" && !said.All {
-		return result, wrongField("all", phrase.Missing, phrase.SelectJobs)
+		return result, WrongField("all", phrase.Missing, phrase.SelectJobs)
 	}
 	names, err := s.selected(ctx, of, store.JobQuery{Labels: said.Labels, Text: said.Text, State: said.State, Limit: PageMax})
 	if err != nil {
@@ -77,7 +77,7 @@ func mayBulk(who Caller, action client.BulkAction) error {
 		return err
 	}
 	if !slices.Contains(bulkActions, action) {
-		return wrongField("action", phrase.NotKnown.Of(phrase.Quoted(action)), phrase.AllowedActions.Of([]string{"pause", "resume", "run", "delete"}))
+		return WrongField("action", phrase.NotKnown.Of(phrase.Quoted(action)), phrase.AllowedActions.Of([]string{"pause", "resume", "run", "delete"}))
 	}
 	if action == client.BulkRun {
 		return nil

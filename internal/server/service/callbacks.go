@@ -45,7 +45,7 @@ func (s *Callbacks) Take(ctx context.Context, number int64, secret string, said 
 	}
 	if said.State == client.CallbackRunning {
 		if !running {
-			return refuseProgram(client.TypeConflict, "the attempt is over").saying("end the work: its result is not taken")
+			return RefuseProgram(client.TypeConflict, "the attempt is over").Saying("end the work: its result is not taken")
 		}
 		return s.store.Asked(ctx, []store.Answer{{Handover: *h, Seen: true}})
 	}
@@ -73,7 +73,7 @@ func (s *Callbacks) Take(ctx context.Context, number int64, secret string, said 
 		return fmt.Errorf("the attempt is over, and its record is in the history store: %w", store.ErrHistoryAway)
 	}
 	if !got[0].Accepted {
-		return refuseProgram(client.TypeConflict, "the attempt is over: it was cancelled, has timed out, or another result came first")
+		return RefuseProgram(client.TypeConflict, "the attempt is over: it was cancelled, has timed out, or another result came first")
 	}
 	return nil
 }
@@ -86,7 +86,7 @@ func (s *Callbacks) find(ctx context.Context, number int64, secret string) (*sto
 	}
 	hash := auth.HashOf(secret)
 	if len(list) == 0 || list[0].Kind != string(job.WorkHTTP) || subtle.ConstantTimeCompare([]byte(hex.EncodeToString(hash[:])), []byte(list[0].About)) != 1 {
-		return nil, refuseProgram(client.TypeNotFound, "there is no such callback").saying("the secret was sent with the request, in the header %s; a callback is known for 7 days after its end", job.HeaderCallbackSecret)
+		return nil, RefuseProgram(client.TypeNotFound, "there is no such callback").Saying("the secret was sent with the request, in the header %s; a callback is known for 7 days after its end", job.HeaderCallbackSecret)
 	}
 	return &list[0], nil
 }

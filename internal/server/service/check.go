@@ -33,7 +33,7 @@ func (d *Documents) Check(ctx context.Context, who Caller, said client.Check) (c
 	}
 	lang, err := cron.ParseLang(cmp.Or(said.Lang, "en"))
 	if err != nil {
-		return checked, wrongField("lang", phrase.OfError(err))
+		return checked, WrongField("lang", phrase.OfError(err))
 	}
 	list, err := job.Decode("", []byte(said.Text))
 	var problems job.Problems

@@ -48,15 +48,21 @@ func refuse(kind client.ProblemType, detail phrase.Text, hint ...phrase.Text) *E
 	return &Error{Type: kind, Detail: reason.Say(detail), Hint: reason.First(hint)}
 }
 
-// refuseProgram is [refuse] in English alone, for requests that only workers and other programs
+// RefuseProgram is [refuse] in English alone, for requests that only workers and other programs
 // make: no page shows it.
-func refuseProgram(kind client.ProblemType, format string, args ...any) *Error {
+func RefuseProgram(kind client.ProblemType, format string, args ...any) *Error {
 	return &Error{Type: kind, Detail: job.Text(fmt.Sprintf(format, args...))}
 }
 
-// saying adds the hint of [refuseProgram].
-func (e *Error) saying(format string, args ...any) *Error {
+// Saying adds the hint of [RefuseProgram].
+func (e *Error) Saying(format string, args ...any) *Error {
 	e.Hint = job.Text(fmt.Sprintf(format, args...))
+	return e
+}
+
+// Because adds the cause of an error.
+func (e *Error) Because(cause error) *Error {
+	e.cause = cause
 	return e
 }
 
@@ -91,8 +97,8 @@ func WrongParameter(name string, detail phrase.Text, hint ...phrase.Text) *Error
 	return Wrong(fieldError(client.FieldError{Parameter: name}, reason.Say(detail), reason.First(hint)))
 }
 
-// wrongField is the error of a field of the body.
-func wrongField(path string, detail phrase.Text, hint ...phrase.Text) *Error {
+// WrongField is the error of a field of the body.
+func WrongField(path string, detail phrase.Text, hint ...phrase.Text) *Error {
 	return Wrong(mistakeAt("", path, detail, hint...))
 }
 

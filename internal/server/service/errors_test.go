@@ -10,10 +10,10 @@ import (
 
 // forPrograms are the files whose requests only workers and other programs make: their errors are in
 // English alone.
-var forPrograms = []string{"workers.go", "callbacks.go", "reports.go", "events.go", "executors.go", "errors.go"}
+var forPrograms = []string{"callbacks.go", "reports.go", "events.go", "executors.go", "errors.go"}
 
 // sentence is an error that is made of an English sentence.
-var sentence = regexp.MustCompile("refuseProgram\\(|\\.saying\\(|phrase\\.Words\\((fmt\\.|[\"`])|job\\.Text\\([\"`]|FieldError\\{[^}]*\\b(Detail|Hint): *(fmt\\.|[\"`])|\\b(Detail|Hint) = [\"`]")
+var sentence = regexp.MustCompile("RefuseProgram\\(|\\.Saying\\(|phrase\\.Words\\((fmt\\.|[\"`])|job\\.Text\\([\"`]|FieldError\\{[^}]*\\b(Detail|Hint): *(fmt\\.|[\"`])|\\b(Detail|Hint) = [\"`]")
 
 // Errors that pages show are codes of package phrase, so that they are there in each language.
 func TestErrorsOfPagesAreCodes(t *testing.T) {

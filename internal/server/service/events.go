@@ -50,7 +50,7 @@ func (s *Events) Follow(ctx context.Context, who Caller, q client.EventQuery) (*
 		return nil, err
 	}
 	if s.hub == nil {
-		return nil, refuseProgram(client.TypeUnavailable, "this server has no events")
+		return nil, RefuseProgram(client.TypeUnavailable, "this server has no events")
 	}
 	if q.Job != "" && !strings.Contains(q.Job, "/") {
 		return nil, WrongParameter("job", phrase.NotFullName)
@@ -83,7 +83,7 @@ func (s *Events) Follow(ctx context.Context, who Caller, q client.EventQuery) (*
 // overOr makes an Error of the end of the hub.
 func overOr(err error) error {
 	if errors.Is(err, events.ErrOver) {
-		stops := refuseProgram(client.TypeUnavailable, "the server stops")
+		stops := RefuseProgram(client.TypeUnavailable, "the server stops")
 		stops.RetryAfter = stopRetry
 		return stops
 	}

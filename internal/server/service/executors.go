@@ -215,7 +215,7 @@ func (s *Executors) Raise(ctx context.Context, who Caller, r client.NumberReques
 		return client.Number{}, err
 	}
 	if r.From < 1 || r.From > NumberMax {
-		return client.Number{}, wrongField("from", phrase.Said.Of(phrase.Words(fmt.Sprintf("must be from 1 to %d", int64(NumberMax)))))
+		return client.Number{}, WrongField("from", phrase.Said.Of(phrase.Words(fmt.Sprintf("must be from 1 to %d", int64(NumberMax)))))
 	}
 	first, err := s.store.Numbers(ctx, 1, r.From)
 	return client.Number{First: first}, err
@@ -232,7 +232,7 @@ func (s *Executors) AddPastRuns(ctx context.Context, who Caller, said client.Pas
 	for i := range said.Items {
 		item := &said.Items[i]
 		wrong := func(field, detail string) (client.PastRunsTaken, error) {
-			return client.PastRunsTaken{}, wrongField(fmt.Sprintf("items[%d].%s", i, field), phrase.Said.Of(phrase.Words(detail)))
+			return client.PastRunsTaken{}, WrongField(fmt.Sprintf("items[%d].%s", i, field), phrase.Said.Of(phrase.Words(detail)))
 		}
 		namespace, name, isFull := strings.Cut(item.Job, "/")
 		switch {
@@ -280,7 +280,7 @@ const executorsNamed = 5
 func (s *Runs) executorFor(ctx context.Context, j *job.Job, asked string) (string, error) {
 	group := j.Run.Group()
 	if group == "" {
-		return "", wrongField("executor", phrase.NotForXXL.Of(j.FullName()), phrase.LeaveOut)
+		return "", WrongField("executor", phrase.NotForXXL.Of(j.FullName()), phrase.LeaveOut)
 	}
 	candidates, err := candidatesIn(ctx, s.store)
 	if err != nil {
@@ -298,10 +298,10 @@ func (s *Runs) executorFor(ctx context.Context, j *job.Job, asked string) (strin
 		}
 	}
 	if len(known) == 0 {
-		return "", wrongField("executor", phrase.NoExecutorOfGroup.Of(group))
+		return "", WrongField("executor", phrase.NoExecutorOfGroup.Of(group))
 	}
 	more := max(0, len(known)-executorsNamed)
-	return "", wrongField("executor", phrase.ExecutorUnknown.Of(phrase.Quoted(asked), group), phrase.ItHas.Of(known[:len(known)-more], more))
+	return "", WrongField("executor", phrase.ExecutorUnknown.Of(phrase.Quoted(asked), group), phrase.ItHas.Of(known[:len(known)-more], more))
 }
 
 // executorOf returns the last receiver of a run's work, "" if nodes do it.

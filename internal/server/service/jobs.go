@@ -445,7 +445,7 @@ func (s *Jobs) Pause(ctx context.Context, who Caller, name Name, said client.Pau
 		return Changed{}, err
 	}
 	if !said.Until.IsZero() && !said.Until.After(now) {
-		return Changed{}, wrongField("until", phrase.InThePast)
+		return Changed{}, WrongField("until", phrase.InThePast)
 	}
 	return s.edit(ctx, who, name, expect, func(j *job.Job, p *store.PutJob) {
 		j.Paused = true

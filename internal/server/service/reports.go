@@ -67,7 +67,7 @@ func (s *Reports) RotatePingKey(ctx context.Context, who Caller, name Name) (cli
 	})
 	s.tokens.Forget()
 	if errors.Is(err, store.ErrLimit) {
-		return client.PingKey{}, refuseProgram(client.TypeConflict, "there are %d tokens and ping keys already, the most that are allowed", store.TokensMax)
+		return client.PingKey{}, RefuseProgram(client.TypeConflict, "there are %d tokens and ping keys already, the most that are allowed", store.TokensMax)
 	}
 	return client.PingKey{Key: secret, Path: "/ping/" + secret}, err
 }
@@ -81,11 +81,11 @@ func (s *Reports) Ping(ctx context.Context, key string, read func(context.Contex
 	}
 	namespace, name, ok := pingJob(&t)
 	if err != nil || !ok {
-		return client.Reported{}, refuseProgram(client.TypeNotFound, "there is no such ping key").saying("make one, which ends the one before: belfry job ping-key NAME")
+		return client.Reported{}, RefuseProgram(client.TypeNotFound, "there is no such ping key").Saying("make one, which ends the one before: belfry job ping-key NAME")
 	}
 	j, err := store.JobNamed(ctx, s.jobs.store, namespace, name)
 	if errors.Is(err, store.ErrNotFound) {
-		return client.Reported{}, refuseProgram(client.TypeNotFound, "the job of this ping key does not exist")
+		return client.Reported{}, RefuseProgram(client.TypeNotFound, "the job of this ping key does not exist")
 	}
 	if err != nil {
 		return client.Reported{}, err
@@ -98,7 +98,7 @@ func (s *Reports) Ping(ctx context.Context, key string, read func(context.Contex
 }
 
 func notReported(j *store.Job) error {
-	return refuseProgram(client.TypeConflict, "job %s is started by Belfry, and takes no reports", j.Filled.FullName()).saying("run: {external: {}} is for work that something else does")
+	return RefuseProgram(client.TypeConflict, "job %s is started by Belfry, and takes no reports", j.Filled.FullName()).Saying("run: {external: {}} is for work that something else does")
 }
 
 // startable refuses a job that Belfry does not start.
@@ -138,7 +138,7 @@ func (s *Reports) take(ctx context.Context, j *store.Job, said client.Report, ke
 	case errors.Is(err, store.ErrNotFound):
 		return client.Reported{}, noJob(Name{j.Definition.Namespace, j.Definition.Name})
 	case errors.Is(err, store.ErrExists):
-		return client.Reported{}, refuseProgram(client.TypeExists, "job %s is running already", j.Filled.FullName()).saying("without the lock it starts beside it")
+		return client.Reported{}, RefuseProgram(client.TypeExists, "job %s is running already", j.Filled.FullName()).Saying("without the lock it starts beside it")
 	}
 	return client.Reported{Run: got.Run, Until: got.Until}, err
 }

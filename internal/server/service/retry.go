@@ -68,7 +68,7 @@ func (s *Runs) RetryAll(ctx context.Context, who Caller, runs []job.ID, key stri
 		return made, err
 	}
 	if len(runs) == 0 || len(runs) > client.RetriesMax {
-		return made, wrongField("runs", phrase.HasRuns.Of(len(runs)), phrase.FromOneTo.Of(client.RetriesMax))
+		return made, WrongField("runs", phrase.HasRuns.Of(len(runs)), phrase.FromOneTo.Of(client.RetriesMax))
 	}
 	ctx, err := grouped(ctx)
 	if err != nil {

@@ -50,7 +50,7 @@ func (s *Secrets) Set(ctx context.Context, who Caller, name Name, said client.Se
 		return client.SecretInfo{}, false, err
 	}
 	wrong := func(path string, detail phrase.Text, hint ...phrase.Text) (client.SecretInfo, bool, error) {
-		return client.SecretInfo{}, false, wrongField(path, detail, hint...)
+		return client.SecretInfo{}, false, WrongField(path, detail, hint...)
 	}
 	from := secret.Source{File: said.File, Env: said.Env, Vault: said.Vault}
 	given := 0

@@ -43,7 +43,6 @@ type Store interface {
 	secret.Notes
 	Asked(ctx context.Context, list []store.Answer) error
 	Finish(ctx context.Context, session job.ID, results []store.Result) ([]store.FinishOutcome, error)
-	workerStore
 	pastStore
 }
 
@@ -91,9 +90,6 @@ type Config struct {
 	Send func(ctx context.Context, c *job.Channel, m *notification.Message) error
 	// Node is the name of this node, "" for none.
 	Node string
-	// OutputLimit is how much of the output of an attempt is kept. Default: 1 MiB. Workers without a
-	// store can keep at most twice as much.
-	OutputLimit int
 	// SharedUser is the user that both this server and commands of jobs run as, "" where
 	// these are different ones.
 	SharedUser string
@@ -132,7 +128,6 @@ type Service struct {
 	Stats     *Stats
 	Load      *Load
 	Bulk      *Bulk
-	Workers   *Workers
 	Secrets   *Secrets
 	// Notifications are the notifications of channels.
 	Notifications *Notifications
@@ -195,15 +190,7 @@ func New(c Config) (*Service, error) {
 		Bulk:          &Bulk{jobs: jobs, runs: runs},
 		Secrets:       &Secrets{c.Secrets},
 		Notifications: notifications,
-		Workers:       newWorkers(c.Store, c.Tokens, c.Secrets, c.Followers, c.Node, c.OutputLimit, c.Now),
 	}, nil
-}
-
-// Run receives hints for workers without a store, until ctx ends. Without it they only
-// poll.
-func (s *Service) Run(ctx context.Context) error {
-	s.Workers.readHints(ctx)
-	return nil
 }
 
 // shared is what several topics use.

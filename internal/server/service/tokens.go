@@ -91,11 +91,11 @@ func termsOf(said *client.TokenRequest) (terms store.Terms, err error) {
 	if said.Role != client.RoleWorker {
 		switch {
 		case said.Joins != 0:
-			return terms, wrongField("joins", phrase.ForWorkers)
+			return terms, WrongField("joins", phrase.ForWorkers)
 		case len(said.Labels) > 0:
-			return terms, wrongField("labels", phrase.ForWorkers)
+			return terms, WrongField("labels", phrase.ForWorkers)
 		case said.Certificate != "":
-			return terms, wrongField("certificate", phrase.ForWorkers)
+			return terms, WrongField("certificate", phrase.ForWorkers)
 		}
 		return terms, nil
 	}
@@ -103,14 +103,14 @@ func termsOf(said *client.TokenRequest) (terms store.Terms, err error) {
 		key, value, found := strings.Cut(label, "=")
 		path := fmt.Sprintf("labels[%d]", i)
 		if !found || !job.IsLabel(key, value) {
-			return terms, wrongField(path, phrase.NotTokenLabel.Of(phrase.Quoted(label)))
+			return terms, WrongField(path, phrase.NotTokenLabel.Of(phrase.Quoted(label)))
 		}
 		if key == job.LabelWorker || key == job.LabelWorkerNamespace {
-			return terms, wrongField(path, phrase.LabelOfServer.Of(key))
+			return terms, WrongField(path, phrase.LabelOfServer.Of(key))
 		}
 	}
 	if strings.ContainsFunc(said.Certificate, unicode.IsControl) {
-		return terms, wrongField("certificate", phrase.CannotBeShown)
+		return terms, WrongField("certificate", phrase.CannotBeShown)
 	}
 	return store.Terms{Labels: said.Labels, Certificate: said.Certificate, Uses: said.Joins}, nil
 }
@@ -121,16 +121,16 @@ func (s *Access) Create(ctx context.Context, who Caller, said client.TokenReques
 		return client.NewToken{}, err
 	}
 	if said.Name == engine.System {
-		return client.NewToken{}, wrongField("name", phrase.NameInAudit)
+		return client.NewToken{}, WrongField("name", phrase.NameInAudit)
 	}
 	var lasts job.Duration
 	if said.ExpiresIn != "" {
 		var err error
 		if lasts, err = job.ParseDuration(said.ExpiresIn); err != nil {
-			return client.NewToken{}, wrongField("expires_in", phrase.OfError(err))
+			return client.NewToken{}, WrongField("expires_in", phrase.OfError(err))
 		}
 		if lasts < lastsMin || lasts > lastsMax {
-			return client.NewToken{}, wrongField("expires_in", phrase.TokenLife)
+			return client.NewToken{}, WrongField("expires_in", phrase.TokenLife)
 		}
 	}
 	terms, err := termsOf(&said)
@@ -141,7 +141,7 @@ func (s *Access) Create(ctx context.Context, who Caller, said client.TokenReques
 	if said.Joins > 0 {
 		role, lasts = store.RoleJoin, cmp.Or(lasts, joinFor)
 		if lasts > joinMax {
-			return client.NewToken{}, wrongField("expires_in", phrase.JoinLife)
+			return client.NewToken{}, WrongField("expires_in", phrase.JoinLife)
 		}
 	}
 	secret, err := auth.NewSecret()

@@ -1,4 +1,5 @@
-package service
+// Package host answers workers without a store: it is the server's side of package remote.
+package host
 
 import (
 	"cmp"
@@ -23,62 +24,77 @@ import (
 	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/internal/remote/wire"
 	"github.com/belfry-cron/belfry/internal/server/auth"
+	"github.com/belfry-cron/belfry/internal/server/service"
 	"github.com/belfry-cron/belfry/internal/sys/cache"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
 
-// workerStore is the part of a store that workers without a store use.
-type workerStore interface {
+// Store is the part of a store that workers without a store use.
+type Store interface {
 	work.Backing
 	PutToken(ctx context.Context, p store.PutToken) (store.Token, error)
 	JobsByUID(ctx context.Context, uids []job.ID) ([]*store.Job, error)
+}
+
+// Config configures the answers to workers.
+type Config struct {
+	Store   Store
+	Tokens  service.Tokens
+	Secrets *secret.Keeper
+	// Followers learn of the output that workers send. Default: nobody.
+	Followers *service.Followers
+	// Node is the name of this node, "" for none.
+	Node string
+	// OutputLimit is how much of the output of an attempt a worker keeps, and the server stores at most
+	// twice as much. Default: 1 MiB.
+	OutputLimit int
+	// Now is the clock of this machine. Default: time.Now.
+	Now func() time.Time
 }
 
 // Workers implements package work for workers without a store. A worker is trusted about
 // its own runs only: its sessions belong to its token, it receives only definitions of jobs
 // that it may run, and it reports only on its own attempts, whose tokens it alone knows.
 type Workers struct {
-	store     workerStore
-	work      work.Store
-	tokens    Tokens
-	secrets   *secret.Keeper
-	followers *Followers
-	node      string
-	hints     hintBoard
+	Config
+	work  work.Store
+	hints hintBoard
 	// owned has the immutable facts of sessions: their owners, and the jobs that they suit. The store
 	// refuses sessions that it has removed.
 	owned  cache.Map[job.ID, store.Session]
 	output *workerOutput
 }
 
-// WorkAsWorker is the right of workers.
-var WorkAsWorker = Right{Role: store.RoleRemote}
-
-// JoinAsWorker is the right of joining tokens.
-var JoinAsWorker = Right{Role: store.RoleJoin}
-
-// newWorkers returns the workers of a store.
-func newWorkers(s workerStore, tokens Tokens, secrets *secret.Keeper, followers *Followers, node string, outputLimit int, now func() time.Time) *Workers {
-	return &Workers{store: s, tokens: tokens, secrets: secrets, work: work.On(s, now), followers: followers, node: node, hints: hintBoard{news: make(chan struct{})}, output: newWorkerOutput(outputLimit)}
+// New returns the workers of a store.
+func New(c Config) *Workers {
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Followers == nil {
+		c.Followers = service.NewFollowers(nil)
+	}
+	return &Workers{Config: c, work: work.On(c.Store, c.Now), hints: hintBoard{news: make(chan struct{})}, output: newWorkerOutput(c.OutputLimit)}
 }
 
 // machineOf returns the store's name for a worker's machine: no worker can pass for a
 // server, or for one with another token, and settle its attempts.
-func machineOf(who Caller, machine string) string {
+func machineOf(who service.Caller, machine string) string {
 	return ownMachines(who) + machine
 }
 
-func ownMachines(who Caller) string { return "worker/" + hex.EncodeToString(who.Token[:]) + "/" }
+func ownMachines(who service.Caller) string {
+	return "worker/" + hex.EncodeToString(who.Token[:]) + "/"
+}
 
 // protocolOf returns the version that both sides speak.
 func protocolOf(oldest, newest int) (int, error) {
 	const theirs = "this worker speaks the versions %d to %d of the protocol of workers, and the server %d to %d"
 	switch {
 	case newest < wire.Oldest:
-		return 0, refuseProgram(client.TypeProtocol, theirs, oldest, newest, wire.Oldest, wire.Newest).saying("the worker is too old: upgrade it to the version of the server")
+		return 0, service.RefuseProgram(client.TypeProtocol, theirs, oldest, newest, wire.Oldest, wire.Newest).Saying("the worker is too old: upgrade it to the version of the server")
 	case oldest > wire.Newest:
-		return 0, refuseProgram(client.TypeProtocol, theirs, oldest, newest, wire.Oldest, wire.Newest).saying("the worker is too new: upgrade the servers first, then their workers")
+		return 0, service.RefuseProgram(client.TypeProtocol, theirs, oldest, newest, wire.Oldest, wire.Newest).Saying("the worker is too new: upgrade the servers first, then their workers")
 	}
 	return min(newest, wire.Newest), nil
 }
@@ -87,8 +103,8 @@ func protocolOf(oldest, newest int) (int, error) {
 const workerSessionsMax = 500
 
 // Join begins a session.
-func (s *Workers) Join(ctx context.Context, who Caller, said wire.Join) (wire.Joined, error) {
-	if err := who.May(WorkAsWorker); err != nil {
+func (s *Workers) Join(ctx context.Context, who service.Caller, said wire.Join) (wire.Joined, error) {
+	if err := who.May(service.WorkAsWorker); err != nil {
 		return wire.Joined{}, err
 	}
 	version, err := protocolOf(said.Oldest, said.Newest)
@@ -96,12 +112,12 @@ func (s *Workers) Join(ctx context.Context, who Caller, said wire.Join) (wire.Jo
 		return wire.Joined{}, err
 	}
 	if said.Only && len(said.Handlers) == 0 {
-		return wire.Joined{}, wrongField("handlers", phrase.Said.Of(phrase.Words("is empty, and with handlers_only the worker would run nothing")))
+		return wire.Joined{}, service.WrongField("handlers", phrase.Said.Of(phrase.Words("is empty, and with handlers_only the worker would run nothing")))
 	}
 	if _, err := s.sessionOf(ctx, who, said.Session); err != nil && !errors.Is(err, store.ErrSessionOver) {
 		return wire.Joined{}, err
 	}
-	sessions, err := s.store.Sessions(ctx)
+	sessions, err := s.Store.Sessions(ctx)
 	if err != nil {
 		return wire.Joined{}, err
 	}
@@ -112,8 +128,8 @@ func (s *Workers) Join(ctx context.Context, who Caller, said wire.Join) (wire.Jo
 		}
 	}
 	if others >= workerSessionsMax {
-		return wire.Joined{}, refuseProgram(client.TypeTooMany, "%d workers with the token %s are there already, the most for a token", others, who.Name).
-			saying("use another token, or a joining token, which gives each worker one of its own")
+		return wire.Joined{}, service.RefuseProgram(client.TypeTooMany, "%d workers with the token %s are there already, the most for a token", others, who.Name).
+			Saying("use another token, or a joining token, which gives each worker one of its own")
 	}
 	roles := []string{store.RoleWorker}
 	if said.Only {
@@ -129,14 +145,14 @@ func (s *Workers) Join(ctx context.Context, who Caller, said wire.Join) (wire.Jo
 		roles = append(roles, store.RoleBound)
 		labels[job.LabelWorkerNamespace] = who.Namespace
 	}
-	session, err := s.store.Join(ctx, store.Session{
+	session, err := s.Store.Join(ctx, store.Session{
 		ID: said.Session, Node: said.Node, Machine: machineOf(who, said.Machine), DataDir: said.DataDir, Roles: roles, Labels: labels,
-		Handlers: said.Handlers, Capacity: said.Capacity, Version: said.Version, Zones: said.Zones, Address: store.ViaServer + s.node,
+		Handlers: said.Handlers, Capacity: said.Capacity, Version: said.Version, Zones: said.Zones, Address: store.ViaServer + s.Node,
 	})
 	if err != nil {
 		return wire.Joined{}, workerError(err)
 	}
-	now, err := s.store.Now(ctx)
+	now, err := s.Store.Now(ctx)
 	if err != nil {
 		return wire.Joined{}, err
 	}
@@ -148,7 +164,7 @@ var ownLabels = []string{"arch", "host"}
 
 // allowedLabels returns the labels of a worker. It refuses labels that its token does not
 // allow, and omits a worker's own ones that it did not set.
-func allowedLabels(who Caller, said map[string]string) (map[string]string, error) {
+func allowedLabels(who service.Caller, said map[string]string) (map[string]string, error) {
 	labels := maps.Clone(said)
 	if labels == nil {
 		labels = map[string]string{}
@@ -170,39 +186,39 @@ func allowedLabels(who Caller, said map[string]string) (map[string]string, error
 	if len(wrong) == 0 {
 		return labels, nil
 	}
-	return nil, refuseProgram(client.TypeForbidden, "the token %s does not allow the label %s", who.Name, strings.Join(wrong, ", ")).
-		saying("its workers may have %s", strings.Join(who.Terms.Labels, ", "))
+	return nil, service.RefuseProgram(client.TypeForbidden, "the token %s does not allow the label %s", who.Name, strings.Join(wrong, ", ")).
+		Saying("its workers may have %s", strings.Join(who.Terms.Labels, ", "))
 }
 
 // OwnToken exchanges a joining token for a token of the worker's own.
-func (s *Workers) OwnToken(ctx context.Context, who Caller, said wire.OwnToken) (wire.Granted, error) {
-	if err := who.May(JoinAsWorker); err != nil {
+func (s *Workers) OwnToken(ctx context.Context, who service.Caller, said wire.OwnToken) (wire.Granted, error) {
+	if err := who.May(service.JoinAsWorker); err != nil {
 		return wire.Granted{}, err
 	}
 	hash, ok := auth.ParseHash(said.Hash)
 	if !ok {
-		return wire.Granted{}, wrongField("hash", phrase.Said.Of(phrase.Words("is not a SHA-256 in base64url without padding")))
+		return wire.Granted{}, service.WrongField("hash", phrase.Said.Of(phrase.Words("is not a SHA-256 in base64url without padding")))
 	}
 	name := who.Name + "." + tokenPart(said.Node)
 	if len(name) > tokenNameMax {
-		return wire.Granted{}, wrongField("node", phrase.Said.Of(phrase.Words(fmt.Sprintf("makes a name of the token with %d letters, and at most %d are allowed", len(name), tokenNameMax))))
+		return wire.Granted{}, service.WrongField("node", phrase.Said.Of(phrase.Words(fmt.Sprintf("makes a name of the token with %d letters, and at most %d are allowed", len(name), tokenNameMax))))
 	}
-	t, err := s.store.PutToken(ctx, store.PutToken{
+	t, err := s.Store.PutToken(ctx, store.PutToken{
 		Name: name, Hash: hash, Joins: who.Token, Actor: who.Name, Terms: store.Terms{Certificate: who.Certificate},
 	})
-	s.tokens.Forget()
+	s.Tokens.Forget()
 	switch {
 	case errors.Is(err, store.ErrLimit):
-		return wire.Granted{}, refuseProgram(client.TypeForbidden, "the joining token %s is used up", who.Name).
-			saying("an administrator can create another one: belfry token create NAME --role worker --join")
+		return wire.Granted{}, service.RefuseProgram(client.TypeForbidden, "the joining token %s is used up", who.Name).
+			Saying("an administrator can create another one: belfry token create NAME --role worker --join")
 	case errors.Is(err, store.ErrExists):
-		return wire.Granted{}, refuseProgram(client.TypeExists, "there is already a token %s: a worker %s has joined before", name, said.Node).
-			saying("an administrator can revoke it: belfry token revoke %s", name)
+		return wire.Granted{}, service.RefuseProgram(client.TypeExists, "there is already a token %s: a worker %s has joined before", name, said.Node).
+			Saying("an administrator can revoke it: belfry token revoke %s", name)
 	case errors.Is(err, store.ErrTooMany):
-		return wire.Granted{}, refuseProgram(client.TypeConflict, "there are %d tokens already, the most that are allowed", store.TokensMax).saying("revoke tokens that are no longer needed")
+		return wire.Granted{}, service.RefuseProgram(client.TypeConflict, "there are %d tokens already, the most that are allowed", store.TokensMax).Saying("revoke tokens that are no longer needed")
 	case errors.Is(err, store.ErrNotFound):
-		return wire.Granted{}, refuseProgram(client.TypeUnauthenticated, "the joining token is no longer valid").
-			saying("an administrator can create another one: belfry token create NAME --role worker --join")
+		return wire.Granted{}, service.RefuseProgram(client.TypeUnauthenticated, "the joining token is no longer valid").
+			Saying("an administrator can create another one: belfry token create NAME --role worker --join")
 	case err != nil:
 		return wire.Granted{}, err
 	}
@@ -230,49 +246,49 @@ func orEmpty[T any](list []T) []T {
 }
 
 // Clock returns the clock of the store.
-func (s *Workers) Clock(ctx context.Context, who Caller) (wire.Clock, error) {
-	if err := who.May(WorkAsWorker); err != nil {
+func (s *Workers) Clock(ctx context.Context, who service.Caller) (wire.Clock, error) {
+	if err := who.May(service.WorkAsWorker); err != nil {
 		return wire.Clock{}, err
 	}
-	now, err := s.store.Now(ctx)
+	now, err := s.Store.Now(ctx)
 	return wire.Clock{Now: now}, err
 }
 
 // Renew renews the session of a worker.
-func (s *Workers) Renew(ctx context.Context, who Caller, id job.ID, load wire.Load) error {
+func (s *Workers) Renew(ctx context.Context, who service.Caller, id job.ID, load wire.Load) error {
 	if _, err := s.sessionOf(ctx, who, id); err != nil {
 		return err
 	}
-	return workerError(s.store.Renew(ctx, id, store.Load{Running: load.Running, Ready: load.Ready, Unreported: load.Unreported, ClockAhead: time.Duration(load.ClockAhead) * time.Millisecond}))
+	return workerError(s.Store.Renew(ctx, id, store.Load{Running: load.Running, Ready: load.Ready, Unreported: load.Unreported, ClockAhead: time.Duration(load.ClockAhead) * time.Millisecond}))
 }
 
 // Leave records that a worker accepts no more runs.
-func (s *Workers) Leave(ctx context.Context, who Caller, id job.ID) error {
+func (s *Workers) Leave(ctx context.Context, who service.Caller, id job.ID) error {
 	if _, err := s.sessionOf(ctx, who, id); err != nil {
 		return err
 	}
-	return workerError(s.store.Leave(ctx, id))
+	return workerError(s.Store.Leave(ctx, id))
 }
 
 // End removes the session of a worker without running attempts.
-func (s *Workers) End(ctx context.Context, who Caller, id job.ID) error {
+func (s *Workers) End(ctx context.Context, who service.Caller, id job.ID) error {
 	if _, err := s.sessionOf(ctx, who, id); err != nil {
 		return err
 	}
-	return workerError(s.store.End(ctx, id))
+	return workerError(s.Store.End(ctx, id))
 }
 
 // Members returns the session of a worker and the visible part of the others.
-func (s *Workers) Members(ctx context.Context, who Caller, id job.ID) (wire.Members, error) {
+func (s *Workers) Members(ctx context.Context, who service.Caller, id job.ID) (wire.Members, error) {
 	own, err := s.sessionOf(ctx, who, id)
 	if err != nil {
 		return wire.Members{}, err
 	}
-	now, err := s.store.Now(ctx)
+	now, err := s.Store.Now(ctx)
 	if err != nil {
 		return wire.Members{}, err
 	}
-	sessions, err := s.store.Sessions(ctx)
+	sessions, err := s.Store.Sessions(ctx)
 	if err != nil {
 		return wire.Members{}, err
 	}
@@ -294,13 +310,13 @@ func (s *Workers) Members(ctx context.Context, who Caller, id job.ID) (wire.Memb
 }
 
 // Ready returns runs that are assigned to a worker.
-func (s *Workers) Ready(ctx context.Context, who Caller, id job.ID, after wire.Place, until time.Time, limit int) (wire.Runs, error) {
+func (s *Workers) Ready(ctx context.Context, who service.Caller, id job.ID, after wire.Place, until time.Time, limit int) (wire.Runs, error) {
 	if _, err := s.sessionOf(ctx, who, id); err != nil {
 		return wire.Runs{}, err
 	}
 	var err error
 	if until.IsZero() {
-		if until, err = s.store.Now(ctx); err != nil {
+		if until, err = s.Store.Now(ctx); err != nil {
 			return wire.Runs{}, err
 		}
 	}
@@ -309,7 +325,7 @@ func (s *Workers) Ready(ctx context.Context, who Caller, id job.ID, after wire.P
 }
 
 // Stealable returns overdue runs of other nodes that the worker may run.
-func (s *Workers) Stealable(ctx context.Context, who Caller, id job.ID, said wire.Overdue) (wire.Runs, error) {
+func (s *Workers) Stealable(ctx context.Context, who service.Caller, id job.ID, said wire.Overdue) (wire.Runs, error) {
 	self, err := s.sessionOf(ctx, who, id)
 	if err != nil {
 		return wire.Runs{}, err
@@ -321,12 +337,12 @@ func (s *Workers) Stealable(ctx context.Context, who Caller, id job.ID, said wir
 }
 
 // Claim starts attempts of a worker.
-func (s *Workers) Claim(ctx context.Context, who Caller, id job.ID, said wire.Attempts) (wire.Claims, error) {
+func (s *Workers) Claim(ctx context.Context, who service.Caller, id job.ID, said wire.Attempts) (wire.Claims, error) {
 	self, err := s.sessionOf(ctx, who, id)
 	if err != nil {
 		return wire.Claims{}, err
 	}
-	now, err := s.store.Now(ctx)
+	now, err := s.Store.Now(ctx)
 	if err != nil {
 		return wire.Claims{}, err
 	}
@@ -346,7 +362,7 @@ func (s *Workers) Claim(ctx context.Context, who Caller, id job.ID, said wire.At
 	}
 	var foreign []store.Attempt
 	if len(allowed) > 0 {
-		made, err := s.store.Claim(ctx, id, allowed)
+		made, err := s.Store.Claim(ctx, id, allowed)
 		if err != nil {
 			return wire.Claims{}, workerError(err)
 		}
@@ -360,7 +376,7 @@ func (s *Workers) Claim(ctx context.Context, who Caller, id job.ID, said wire.At
 		}
 	}
 	if len(foreign) > 0 {
-		if err := s.store.Release(ctx, id, foreign); err != nil {
+		if err := s.Store.Release(ctx, id, foreign); err != nil {
 			return wire.Claims{}, workerError(err)
 		}
 	}
@@ -388,7 +404,7 @@ func (s *Workers) jobsByUID(ctx context.Context, uids []job.ID) (map[job.ID]*sto
 	if len(uids) == 0 {
 		return jobs, nil
 	}
-	list, err := s.store.JobsByUID(ctx, uids)
+	list, err := s.Store.JobsByUID(ctx, uids)
 	if err != nil {
 		return nil, err
 	}
@@ -402,7 +418,7 @@ func (s *Workers) jobsByUID(ctx context.Context, uids []job.ID) (map[job.ID]*sto
 
 // serves reports whether a worker may run a job. j may be nil. A drained worker may still
 // claim by this check: the store refuses it.
-func serves(self *store.Session, who Caller, j *store.Job) bool {
+func serves(self *store.Session, who service.Caller, j *store.Job) bool {
 	if j == nil || who.Namespace != "" && j.Filled.Namespace != who.Namespace {
 		return false
 	}
@@ -417,16 +433,16 @@ func serves(self *store.Session, who Caller, j *store.Job) bool {
 }
 
 // Release returns unstarted attempts.
-func (s *Workers) Release(ctx context.Context, who Caller, id job.ID, said wire.Attempts) error {
+func (s *Workers) Release(ctx context.Context, who service.Caller, id job.ID, said wire.Attempts) error {
 	if err := s.mineOrOver(ctx, who, id); err != nil {
 		return err
 	}
-	return workerError(s.store.Release(ctx, id, said.List()))
+	return workerError(s.Store.Release(ctx, id, said.List()))
 }
 
 // Finish ends attempts. Results count by the tokens of their attempts, even from a session
 // that is over.
-func (s *Workers) Finish(ctx context.Context, who Caller, id job.ID, said wire.Results) (wire.Finished, error) {
+func (s *Workers) Finish(ctx context.Context, who service.Caller, id job.ID, said wire.Results) (wire.Finished, error) {
 	if err := s.mineOrOver(ctx, who, id); err != nil {
 		return wire.Finished{}, err
 	}
@@ -435,19 +451,19 @@ func (s *Workers) Finish(ctx context.Context, who Caller, id job.ID, said wire.R
 		r := &said.Results[i]
 		if r.Value != nil && (!json.Valid(r.Value) || len(r.Value) > job.ResultMax) {
 			path := fmt.Sprintf("results[%d].value", i)
-			return wire.Finished{}, wrongField(path, phrase.Said.Of(phrase.Words(fmt.Sprintf("must be JSON of at most %d bytes", job.ResultMax))))
+			return wire.Finished{}, service.WrongField(path, phrase.Said.Of(phrase.Words(fmt.Sprintf("must be JSON of at most %d bytes", job.ResultMax))))
 		}
 		for k := range r.Output {
 			if r.Output[k].Run != r.Run || r.Output[k].Attempt != r.Number {
 				path := fmt.Sprintf("results[%d].output[%d]", i, k)
-				return wire.Finished{}, wrongField(path, phrase.Said.Of(phrase.Words("is of another attempt than the result")))
+				return wire.Finished{}, service.WrongField(path, phrase.Said.Of(phrase.Words("is of another attempt than the result")))
 			}
 		}
 		results[i] = r.Result()
 		results[i].Output = s.output.allowed(id, results[i].Output)
 		ended[r.Run] = true
 	}
-	outcomes, err := s.store.Finish(ctx, id, results)
+	outcomes, err := s.Store.Finish(ctx, id, results)
 	if err != nil {
 		return wire.Finished{}, workerError(err)
 	}
@@ -460,11 +476,11 @@ func (s *Workers) Finish(ctx context.Context, who Caller, id job.ID, said wire.R
 }
 
 // Mine returns the running runs of a worker by the store's records.
-func (s *Workers) Mine(ctx context.Context, who Caller, id job.ID) (wire.Mine, error) {
+func (s *Workers) Mine(ctx context.Context, who service.Caller, id job.ID) (wire.Mine, error) {
 	if _, err := s.sessionOf(ctx, who, id); err != nil {
 		return wire.Mine{}, err
 	}
-	runs, err := store.RunsOn(ctx, s.store, id)
+	runs, err := store.RunsOn(ctx, s.Store, id)
 	if err != nil {
 		return wire.Mine{}, workerError(err)
 	}
@@ -477,11 +493,11 @@ func (s *Workers) Mine(ctx context.Context, who Caller, id job.ID) (wire.Mine, e
 
 // Output stores output of the worker's running attempts. It ignores output of other and of
 // ended attempts.
-func (s *Workers) Output(ctx context.Context, who Caller, id job.ID, said wire.Output) error {
+func (s *Workers) Output(ctx context.Context, who service.Caller, id job.ID, said wire.Output) error {
 	if _, err := s.sessionOf(ctx, who, id); err != nil {
 		return err
 	}
-	runs, err := store.RunsOn(ctx, s.store, id)
+	runs, err := store.RunsOn(ctx, s.Store, id)
 	if err != nil {
 		return workerError(err)
 	}
@@ -495,19 +511,19 @@ func (s *Workers) Output(ctx context.Context, who Caller, id job.ID, said wire.O
 	if len(chunks) == 0 {
 		return nil
 	}
-	if err := s.store.AppendOutput(ctx, chunks); err != nil {
+	if err := s.Store.AppendOutput(ctx, chunks); err != nil {
 		return workerError(err)
 	}
 	for i := range chunks {
 		if i == 0 || chunks[i].Run != chunks[i-1].Run {
-			s.followers.Wrote(chunks[i].Run)
+			s.Followers.Wrote(chunks[i].Run)
 		}
 	}
 	return nil
 }
 
 // Versions returns the present versions of jobs that the worker may run.
-func (s *Workers) Versions(ctx context.Context, who Caller, id job.ID, said wire.Jobs) (wire.Versions, error) {
+func (s *Workers) Versions(ctx context.Context, who service.Caller, id job.ID, said wire.Jobs) (wire.Versions, error) {
 	if _, err := s.sessionOf(ctx, who, id); err != nil {
 		return wire.Versions{}, err
 	}
@@ -516,7 +532,7 @@ func (s *Workers) Versions(ctx context.Context, who Caller, id job.ID, said wire
 }
 
 // Over returns which runs have ended, or never existed.
-func (s *Workers) Over(ctx context.Context, who Caller, id job.ID, asked wire.RunIDs) (wire.RunIDs, error) {
+func (s *Workers) Over(ctx context.Context, who service.Caller, id job.ID, asked wire.RunIDs) (wire.RunIDs, error) {
 	if _, err := s.sessionOf(ctx, who, id); err != nil {
 		return wire.RunIDs{}, err
 	}
@@ -526,12 +542,12 @@ func (s *Workers) Over(ctx context.Context, who Caller, id job.ID, asked wire.Ru
 
 // Secrets returns the values of secrets for a running attempt of a session: only those that
 // its job names.
-func (s *Workers) Secrets(ctx context.Context, who Caller, id job.ID, said wire.SecretsOf) (wire.Secrets, error) {
+func (s *Workers) Secrets(ctx context.Context, who service.Caller, id job.ID, said wire.SecretsOf) (wire.Secrets, error) {
 	self, err := s.sessionOf(ctx, who, id)
 	if err != nil {
 		return wire.Secrets{}, err
 	}
-	runs, err := store.RunsOn(ctx, s.store, id)
+	runs, err := store.RunsOn(ctx, s.Store, id)
 	if err != nil {
 		return wire.Secrets{}, workerError(err)
 	}
@@ -547,15 +563,15 @@ func (s *Workers) Secrets(ctx context.Context, who Caller, id job.ID, said wire.
 	}
 	j := jobs[runs[at].JobUID]
 	if j == nil || who.Namespace != "" && j.Filled.Namespace != who.Namespace || !serves(&self, who, j) {
-		return wire.Secrets{}, refuseProgram(client.TypeForbidden, "the worker may not run the job of the run %s", said.Attempt.Run)
+		return wire.Secrets{}, service.RefuseProgram(client.TypeForbidden, "the worker may not run the job of the run %s", said.Attempt.Run)
 	}
 	named := j.Filled.SecretNames()
 	for _, name := range said.Names {
 		if !slices.Contains(named, name) {
-			return wire.Secrets{}, refuseProgram(client.TypeForbidden, "job %s does not name the secret %s", j.Filled.FullName(), name)
+			return wire.Secrets{}, service.RefuseProgram(client.TypeForbidden, "job %s does not name the secret %s", j.Filled.FullName(), name)
 		}
 	}
-	values, err := s.secrets.Values(ctx, j.Filled.Namespace, said.Names)
+	values, err := s.Config.Secrets.Values(ctx, j.Filled.Namespace, said.Names)
 	var missing *secret.Missing
 	switch {
 	case errors.As(err, &missing):
@@ -567,11 +583,11 @@ func (s *Workers) Secrets(ctx context.Context, who Caller, id job.ID, said wire.
 }
 
 // Calendars returns the calendars that the jobs of a worker may name.
-func (s *Workers) Calendars(ctx context.Context, who Caller) (wire.Calendars, error) {
-	if err := who.May(WorkAsWorker); err != nil {
+func (s *Workers) Calendars(ctx context.Context, who service.Caller) (wire.Calendars, error) {
+	if err := who.May(service.WorkAsWorker); err != nil {
 		return wire.Calendars{}, err
 	}
-	list, err := store.Calendars(ctx, s.store)
+	list, err := store.Calendars(ctx, s.Store)
 	if err != nil {
 		return wire.Calendars{}, workerError(err)
 	}
@@ -590,7 +606,7 @@ func (s *Workers) Calendars(ctx context.Context, who Caller) (wire.Calendars, er
 }
 
 // StartBoot starts the jobs that are due at the start of a worker.
-func (s *Workers) StartBoot(ctx context.Context, who Caller, id job.ID, said wire.Boot) error {
+func (s *Workers) StartBoot(ctx context.Context, who service.Caller, id job.ID, said wire.Boot) error {
 	self, err := s.sessionOf(ctx, who, id)
 	if err != nil {
 		return err
@@ -600,7 +616,7 @@ func (s *Workers) StartBoot(ctx context.Context, who Caller, id job.ID, said wir
 
 // Hints waits for hints after a position, and returns the next position. A worker without a
 // position, or with one of another server, must poll everything.
-func (s *Workers) Hints(ctx context.Context, who Caller, id job.ID, place string, wait time.Duration) (wire.Hints, error) {
+func (s *Workers) Hints(ctx context.Context, who service.Caller, id job.ID, place string, wait time.Duration) (wire.Hints, error) {
 	if _, err := s.sessionOf(ctx, who, id); err != nil {
 		return wire.Hints{}, err
 	}
@@ -608,21 +624,21 @@ func (s *Workers) Hints(ctx context.Context, who Caller, id job.ID, place string
 	return wire.Hints{Place: next, Hints: wire.HintNames(hint)}, nil
 }
 
-// readHints reads the hints of the store for workers, until ctx ends.
-func (s *Workers) readHints(ctx context.Context) {
-	for hint := range s.store.Hints(ctx) {
+// Run reads the hints of the store for workers, until ctx ends. Without it they only poll.
+func (s *Workers) Run(ctx context.Context) {
+	for hint := range s.Store.Hints(ctx) {
 		s.hints.put(hint)
 	}
 }
 
 // sessionOf returns a session of the caller.
-func (s *Workers) sessionOf(ctx context.Context, who Caller, id job.ID) (store.Session, error) {
-	if err := who.May(WorkAsWorker); err != nil {
+func (s *Workers) sessionOf(ctx context.Context, who service.Caller, id job.ID) (store.Session, error) {
+	if err := who.May(service.WorkAsWorker); err != nil {
 		return store.Session{}, err
 	}
 	session, known := s.owned.Get(id)
 	if !known {
-		sessions, err := s.store.Sessions(ctx)
+		sessions, err := s.Store.Sessions(ctx)
 		if err != nil {
 			return store.Session{}, err
 		}
@@ -635,13 +651,13 @@ func (s *Workers) sessionOf(ctx context.Context, who Caller, id job.ID) (store.S
 		s.owned.Put(id, session, ownedMax)
 	}
 	if !strings.HasPrefix(session.Machine, ownMachines(who)) {
-		return store.Session{}, refuseProgram(client.TypeForbidden, "the session %s was not begun with the token %s", id, who.Name)
+		return store.Session{}, service.RefuseProgram(client.TypeForbidden, "the session %s was not begun with the token %s", id, who.Name)
 	}
 	return session, nil
 }
 
 // mineOrOver is sessionOf for calls that are valid after the end of the session.
-func (s *Workers) mineOrOver(ctx context.Context, who Caller, id job.ID) error {
+func (s *Workers) mineOrOver(ctx context.Context, who service.Caller, id job.ID) error {
 	_, err := s.sessionOf(ctx, who, id)
 	if errors.Is(err, store.ErrSessionOver) {
 		return nil
@@ -655,17 +671,16 @@ const ownedMax = 10_000
 // workerError converts an error of the store for a worker, which handles the kinds
 // differently.
 func workerError(err error) error {
-	var e *Error
+	var e *service.Error
 	switch {
 	case errors.Is(err, store.ErrSessionOver):
-		e = refuseProgram(client.TypeSessionOver, "the session is over").saying("begin another one")
+		e = service.RefuseProgram(client.TypeSessionOver, "the session is over").Saying("begin another one")
 	case errors.Is(err, store.ErrNoSpace):
-		e = refuseProgram(client.TypeNoSpace, "the store has no space left").saying("repeat the request: it is not known whether anything was changed")
+		e = service.RefuseProgram(client.TypeNoSpace, "the store has no space left").Saying("repeat the request: it is not known whether anything was changed")
 	default:
 		return err
 	}
-	e.cause = err
-	return e
+	return e.Because(err)
 }
 
 // hintBoard has the latest hints, each with a number: workers request those after a

@@ -1,13 +1,26 @@
-package service
+package host
 
 import (
+	"crypto/rand"
+	"reflect"
 	"testing"
+	"time"
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/remote/wire"
+	"github.com/belfry-cron/belfry/internal/server/auth"
+	"github.com/belfry-cron/belfry/internal/server/service"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/memory"
 )
+
+func newID(t *testing.T) job.ID {
+	t.Helper()
+	var id job.ID
+	_, _ = rand.Read(id[:])
+	return id
+}
 
 func TestTheOutputOfAWorkerIsBoundedByTheServer(t *testing.T) {
 	const limit = 10_000
@@ -60,26 +73,48 @@ func TestTheOutputOfAWorkerIsBoundedByTheServer(t *testing.T) {
 }
 
 func TestTheWorkersOfATokenAreBounded(t *testing.T) {
-	b := newBench(t)
-	s := b.serviceOn(Config{})
-	who := Caller{Name: "edge", Role: store.RoleRemote, Token: store.TokenHash{1}}
-	join := func(who Caller, session job.ID) error {
-		_, err := s.Workers.Join(t.Context(), who, wire.Join{Session: session, Node: "n", Machine: "m", Capacity: 1, Oldest: wire.Oldest, Newest: wire.Newest})
+	now := time.Now()
+	s := memory.New(memory.Options{Now: func() time.Time { return now }})
+	workers := New(Config{Store: s, Tokens: auth.New(s, nil), Now: time.Now})
+	who := service.Caller{Name: "edge", Role: store.RoleRemote, Token: store.TokenHash{1}}
+	join := func(who service.Caller, session job.ID) error {
+		_, err := workers.Join(t.Context(), who, wire.Join{Session: session, Node: "n", Machine: "m", Capacity: 1, Oldest: wire.Oldest, Newest: wire.Newest})
 		return err
 	}
 	var last job.ID
 	for range workerSessionsMax {
-		if last = b.id(); join(who, last) != nil {
+		if last = newID(t); join(who, last) != nil {
 			t.Fatal("a worker of the first is refused")
 		}
 	}
-	if err := join(who, b.id()); err == nil || ErrorOf(err).Type != client.TypeTooMany {
+	if err := join(who, newID(t)); err == nil || service.ErrorOf(err).Type != client.TypeTooMany {
 		t.Errorf("one more worker: %v", err)
 	}
 	if err := join(who, last); err != nil {
 		t.Errorf("a worker that repeats its request: %v", err)
 	}
-	if err := join(Caller{Name: "other", Role: store.RoleRemote, Token: store.TokenHash{2}}, b.id()); err != nil {
+	if err := join(service.Caller{Name: "other", Role: store.RoleRemote, Token: store.TokenHash{2}}, newID(t)); err != nil {
 		t.Errorf("a worker with another token: %v", err)
+	}
+}
+
+// forgotten panics at any call: every method of a nil interface does.
+type forgotten struct{ Store }
+
+func TestEveryMethodRefusesACallerWithoutRights(t *testing.T) {
+	workers := reflect.ValueOf(&Workers{Config: Config{Store: forgotten{}}})
+	for i := range workers.NumMethod() {
+		method, name := workers.Method(i), workers.Type().Method(i).Name
+		if name == "Run" { // the server itself calls it
+			continue
+		}
+		arguments := []reflect.Value{reflect.ValueOf(t.Context())}
+		for i := 1; i < method.Type().NumIn(); i++ {
+			arguments = append(arguments, reflect.Zero(method.Type().In(i)))
+		}
+		results := method.Call(arguments)
+		if err, _ := results[len(results)-1].Interface().(error); err == nil || service.ErrorOf(err).Type != client.TypeForbidden {
+			t.Errorf("%s with no caller: %v", name, err)
+		}
 	}
 }
