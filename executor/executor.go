@@ -36,7 +36,7 @@ var (
 	// ErrStopped ends an attempt because its node is stopping and no longer waits for it.
 	ErrStopped = errors.New("the node has stopped")
 	// ErrCarried means that the node's process will execute another version of its program. A
-	// Carrier leaves the attempt running and returns a Result with Carried set; if it cannot, it
+	// Carrier leaves the attempt running and returns a Result with CarryOver set; if it cannot, it
 	// ends the attempt as for ErrStopped.
 	ErrCarried = fmt.Errorf("%w, to continue as another version", ErrStopped)
 )
@@ -74,9 +74,9 @@ type Attempt struct {
 	// started or the request is sent. If it returns an error the attempt must not start,
 	// and Run returns a Result with Unstarted set.
 	Start func() error
-	// Carried is the state that the executor of the previous version returned for a running
+	// CarryOver is the state that the executor of the previous version returned for a running
 	// attempt: then neither Start nor HandOver is called. Nil: the attempt is new.
-	Carried json.RawMessage
+	CarryOver json.RawMessage
 	// HandOver records the handover of the work to a receiver outside of Belfry. It is called
 	// before each request, once for each tried address, and returns a number that identifies the
 	// request. After an error nothing may be sent, and Run returns a Result with Unstarted set.
@@ -138,9 +138,9 @@ type Result struct {
 	// HandedOver is set after Attempt.HandOver if an external receiver has the work and will report
 	// its end. No other field is set then.
 	HandedOver bool
-	// Carried is the state for the executor of the next version, when the attempt continues
+	// CarryOver is the state for the executor of the next version, when the attempt continues
 	// after ErrCarried. No other field is set then.
-	Carried json.RawMessage
+	CarryOver json.RawMessage
 	// Retryable is set on a failure unrelated to the job, such as a fork without enough
 	// memory: it may be retried even if the policy restricts the exit codes.
 	Retryable bool

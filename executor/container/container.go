@@ -210,8 +210,8 @@ type attempt struct {
 	asked, killed time.Time
 }
 
-// carried is the state of an attempt for another version of the program or another process.
-type carried struct {
+// carryOver is the state of an attempt for another version of the program or another process.
+type carryOver struct {
 	Mark       engine.Mark `json:"mark"`
 	Began      time.Time   `json:"began"`
 	StopSignal string      `json:"stop_signal"`
@@ -239,7 +239,7 @@ func (e *Executor) Run(ctx context.Context, a executor.Attempt, out executor.Out
 		e.enter(a.Run.Parent)
 		defer e.leave(a.Run.Parent)
 	}
-	if a.Carried != nil {
+	if a.CarryOver != nil {
 		return r.resume(ctx)
 	}
 	ended, ok := r.begin(ctx)
@@ -453,8 +453,8 @@ func (r *attempt) remove(ctx context.Context) (gone bool) {
 
 // resume continues with a container that an earlier process has started.
 func (r *attempt) resume(ctx context.Context) executor.Result {
-	var c carried
-	if err := unmarshal(r.Carried, &c); err != nil {
+	var c carryOver
+	if err := unmarshal(r.CarryOver, &c); err != nil {
 		return executor.Result{Outcome: job.OutcomeLost, Reason: reason.CannotGoOn.Of(reason.Words(err.Error()))}
 	}
 	r.work = r.Job.Run.Container

@@ -102,13 +102,13 @@ func (r *attempt) follow(ctx context.Context) executor.Result {
 
 // carry leaves the container to another process.
 func (r *attempt) carry() executor.Result {
-	c := carried{Mark: r.mark, Began: r.began, StopSignal: r.stopSignal}
+	c := carryOver{Mark: r.mark, Began: r.began, StopSignal: r.stopSignal}
 	c.Found, c.Searched = r.match.State()
 	text, err := json.Marshal(c)
 	if err != nil {
 		return executor.Result{Outcome: job.OutcomeLost, Reason: reason.CannotGoOn.Of(reason.Words(err.Error()))}
 	}
-	return executor.Result{Carried: text}
+	return executor.Result{CarryOver: text}
 }
 
 // watch waits for the end of the container, also through outages of the engine. ok is false if ctx

@@ -237,10 +237,10 @@ var suite = map[string]func(*rig){
 			cancel(executor.ErrCarried)
 		}()
 		left := r.Executor.Run(ctx, a, first.output())
-		if left.Carried == nil {
+		if left.CarryOver == nil {
 			r.Fatalf("it was not left: %+v (%s)", left, left.Reason)
 		}
-		a.Carried = left.Carried
+		a.CarryOver = left.CarryOver
 		r.Expect(a.Run.ID, a.Number)
 		if err := r.Collect(r.Context()); err != nil {
 			r.Error(err)

@@ -68,7 +68,7 @@ func (p *prepared) carry(s *supervision, match *verdict.Matcher) executor.Result
 	}
 	p.carried = true
 	p.closePipes()
-	return executor.Result{Carried: text}
+	return executor.Result{CarryOver: text}
 }
 
 // resume continues with a command that another version of the program has started.
@@ -77,7 +77,7 @@ func (e *Executor) resume(ctx context.Context, a executor.Attempt, out executor.
 		return executor.Result{Outcome: job.OutcomeLost, Reason: reason.CannotGoOn.Of(reason.Words(err.Error()))}
 	}
 	var c handoff
-	if err := json.Unmarshal(a.Carried, &c); err != nil {
+	if err := json.Unmarshal(a.CarryOver, &c); err != nil {
 		return lost(err)
 	}
 	if !isChild(c.PID) {

@@ -282,7 +282,7 @@ func (e *Executor) Run(ctx context.Context, a executor.Attempt, out executor.Out
 	if out.Stderr == nil {
 		out.Stderr = io.Discard
 	}
-	if a.Carried != nil {
+	if a.CarryOver != nil {
 		return e.resume(ctx, a, out)
 	}
 	p, err := e.prepare(a)

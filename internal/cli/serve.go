@@ -118,7 +118,7 @@ func serve(ctx context.Context, env Env, c config.Server, from config.Layers, re
 			}
 			return next, strings.FieldsFunc(mistakes.String(), func(r rune) bool { return r == '\n' }), err
 		},
-		Getenv: env.Getenv, Now: env.Now, Log: log, Level: &level, Carried: carried,
+		Getenv: env.Getenv, Now: env.Now, Log: log, Level: &level, CarryOver: carried,
 		Listening: func(ctx context.Context, s *server.Server) {
 			announce(env, c, s, asRoot, log)
 			welcome(ctx, env, c, s, log)
@@ -134,7 +134,7 @@ func serve(ctx context.Context, env Env, c config.Server, from config.Layers, re
 	if err := s.Close(); err != nil {
 		return err
 	}
-	return continueAs(s.Carrying(), c.Data, log)
+	return continueAs(s.ToCarry(), c.Data, log)
 }
 
 // startFailure explains why a server did not start.

@@ -29,7 +29,7 @@ func upgrades(log *slog.Logger, opened func() bool) func(context.Context) bool {
 
 // inherited returns the state of the previous version, and whether that version only requested a
 // check of the configuration, which is done.
-func inherited(env Env) (c *server.Carried, checked bool, err error) {
+func inherited(env Env) (c *server.CarryOver, checked bool, err error) {
 	c, checked, err = server.Inherited(env.Getenv)
 	if err != nil {
 		return nil, checked, failed("%v", err)
@@ -38,7 +38,7 @@ func inherited(env Env) (c *server.Carried, checked bool, err error) {
 }
 
 // continueAs executes the next version of the program, if there is state to continue.
-func continueAs(c *server.Carried, data string, log *slog.Logger) error {
+func continueAs(c *server.CarryOver, data string, log *slog.Logger) error {
 	if c == nil {
 		return nil
 	}

@@ -144,7 +144,7 @@ func runWorker(ctx context.Context, env Env, c config.Server, from config.Layers
 	}, upgrades(log, func() bool { return opened.Load() != nil }))
 	defer stop()
 	w, err := server.OpenWorker(ctx, server.Config{
-		Settings: c, SettingsFile: from.FileName, Version: versionOf(buildInfo()).Version, Getenv: env.Getenv, Now: env.Now, Log: log, Level: &level, Carried: carried,
+		Settings: c, SettingsFile: from.FileName, Version: versionOf(buildInfo()).Version, Getenv: env.Getenv, Now: env.Now, Log: log, Level: &level, CarryOver: carried,
 	})
 	var listen *server.ListenError
 	if errors.As(err, &listen) {
@@ -160,5 +160,5 @@ func runWorker(ctx context.Context, env Env, c config.Server, from config.Layers
 	if err := w.Close(); err != nil {
 		return err
 	}
-	return continueAs(w.Carrying(), c.Data, log)
+	return continueAs(w.ToCarry(), c.Data, log)
 }

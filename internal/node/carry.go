@@ -10,24 +10,24 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Carried is a node whose process executes another version of its program: its session and the
+// CarryOver is a node whose process executes another version of its program: its session and the
 // attempts that continue.
-type Carried struct {
+type CarryOver struct {
 	Session job.ID `json:"session"`
 	// Process identifies the start of the process, for jobs with boot.
-	Process  job.ID           `json:"process"`
-	Attempts []worker.Carried `json:"attempts,omitempty"`
+	Process  job.ID             `json:"process"`
+	Attempts []worker.CarryOver `json:"attempts,omitempty"`
 	// Unreported is set if results of ended attempts are not in the store.
 	Unreported bool `json:"unreported,omitempty"`
 }
 
-// Carried returns the state to continue with after Run, whose context ended with
+// ToCarry returns the state to continue with after Run, whose context ended with
 // executor.ErrCarried, or nil.
-func (n *Node) Carried() *Carried { return n.carried }
+func (n *Node) ToCarry() *CarryOver { return n.carried }
 
 // begin begins a session, or continues the session of the previous version of the program.
 func (n *Node) begin(ctx context.Context) (*membership.Member, error) {
-	if c := n.config.Carried; c != nil {
+	if c := n.config.CarryOver; c != nil {
 		works := n.config.Work != nil && n.config.Session.Works()
 		// The session would release a run whose result the store lacks, as if it had never begun. A
 		// new session reads the journal, as after any restart.
@@ -39,7 +39,7 @@ func (n *Node) begin(ctx context.Context) (*membership.Member, error) {
 		// Another session settles the attempts of this one.
 		n.config.Log.Error("cannot continue with the session of the version before; ending its attempts", "session", c.Session, "attempts", len(c.Attempts), "runs_jobs", works, "unreported", c.Unreported)
 		worker.End(c.Attempts, n.config.Executors) //nolint:contextcheck // they end even if the start is cancelled
-		n.config.Carried = nil
+		n.config.CarryOver = nil
 	}
 	return n.joinAs(ctx, job.ID{})
 }
@@ -58,19 +58,19 @@ func (n *Node) carry(ctx context.Context, w *worker.Worker) {
 
 // carryOver records the state for the next version of the program.
 func (n *Node) carryOver(m *membership.Member, w *worker.Worker) {
-	n.carried = &Carried{Session: m.ID(), Process: n.process}
+	n.carried = &CarryOver{Session: m.ID(), Process: n.process}
 	if w != nil {
-		n.carried.Attempts, n.carried.Unreported = w.TakeCarried(), w.Unreported()
+		n.carried.Attempts, n.carried.Unreported = w.TakeCarryOvers(), w.Unreported()
 	}
 }
 
 // adopt gives the first worker of this program the attempts of the previous version.
 func (n *Node) adopt(w *worker.Worker) error {
-	c := n.config.Carried
+	c := n.config.CarryOver
 	if c == nil {
 		return nil
 	}
-	n.config.Carried = nil
+	n.config.CarryOver = nil
 	n.config.Log.Info("continuing with the attempts of the version before", "attempts", len(c.Attempts))
 	return w.Adopt(c.Attempts)
 }

@@ -62,9 +62,9 @@ type Config struct {
 	Keepers []Keeper
 	// Folders are the directories of flows kept on one node. May be nil.
 	Folders Folders
-	// Carried is the result of Node.Carried in the previous version of the program in this
+	// CarryOver is the result of [Node.ToCarry] in the previous version of the program in this
 	// process, or nil.
-	Carried *Carried
+	CarryOver *CarryOver
 	// Watchdog ends running commands when this process dies or hangs, and keeps the journal
 	// of started ones. Nil if no commands run.
 	Watchdog *watchdog.Node
@@ -178,7 +178,7 @@ type Node struct {
 
 	plannerWake, workerWake chan store.Hint
 	keeperWakes             []chan store.Hint
-	carried                 *Carried // attempts that continue without this program; nil for none
+	carried                 *CarryOver // attempts that continue without this program; nil for none
 	// member and worker belong to the present session.
 	member atomic.Pointer[membership.Member]
 	// handlers replace Config.Session's; nil if they do not.
@@ -213,8 +213,8 @@ func New(c Config) (*Node, error) {
 	if n.process, err = n.newID(); err != nil {
 		return nil, err
 	}
-	if c.Carried != nil {
-		n.process, n.booted = c.Carried.Process, true
+	if c.CarryOver != nil {
+		n.process, n.booted = c.CarryOver.Process, true
 	}
 	if c.Work != nil {
 		n.schedules = newSchedules(c.Work)

@@ -39,7 +39,7 @@ func (s *Server) makeContainers(ctx context.Context) error {
 	}
 	s.containers = container.New(container.Config{Settings: containerSettings(s.Settings), Watch: s.watchdog, Engine: engine.New(socket), Node: node, Log: s.Log})
 	s.closers = append(s.closers, func() error { s.containers.Close(); return nil })
-	if c := s.Carried.node(); c != nil {
+	if c := s.CarryOver.node(); c != nil {
 		for i := range c.Attempts {
 			if outcome, err := c.Attempts[i].Claim.Outcome(); err == nil {
 				s.containers.Expect(outcome.Run.ID, outcome.Run.Attempt)

@@ -34,7 +34,7 @@ func (s *Server) makeExecutors(ctx context.Context) (func(*job.Job) executor.Exe
 	if err != nil {
 		return nil, err
 	}
-	dog, err := watchdog.Open(ctx, watchdog.Config{Dir: s.Settings.Data, Settings: settings, Carried: s.Carried.watchdog(), Log: log})
+	dog, err := watchdog.Open(ctx, watchdog.Config{Dir: s.Settings.Data, Settings: settings, CarryOver: s.CarryOver.watchdog(), Log: log})
 	if err != nil {
 		return nil, err
 	}

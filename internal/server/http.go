@@ -39,7 +39,7 @@ func (s *Server) listenHTTP() error {
 
 // listenOn listens on an address, or uses the listener of the previous version of the program.
 func (s *Server) listenOn(address string) error {
-	l, err := s.Carried.listener(address)
+	l, err := s.CarryOver.listener(address)
 	if l == nil && err == nil {
 		l, err = net.Listen("tcp", address)
 	}

@@ -64,8 +64,8 @@ type Config struct {
 	Log       *slog.Logger
 	// Level is the level of Log, which a reload changes.
 	Level *slog.LevelVar
-	// Carried is the state of the previous version in this process; nil for none.
-	Carried *Carried
+	// CarryOver is the state of the previous version in this process; nil for none.
+	CarryOver *CarryOver
 	// Listening is called once, when the server listens on its address and will answer requests.
 	// Its context ends with the last answer.
 	Listening func(context.Context, *Server)
@@ -117,7 +117,7 @@ type Server struct {
 	reloads  chan struct{}  // of capacity one
 	closers  []func() error // in the order of opening
 	socket   *net.TCPListener
-	carrying *Carried // state for the next version of the program
+	carrying *CarryOver // state for the next version of the program
 }
 
 // spawning gives the runtime one more processor than the machine has, unless the number is
@@ -137,7 +137,7 @@ func Open(ctx context.Context, c Config) (*Server, error) {
 		spawning()
 	}
 	s := &Server{Config: c, loaded: c.Settings, since: c.Now(), reloads: make(chan struct{}, 1), manager: systemdOf(c.Getenv, c.Log)}
-	s.manager.continues = c.Carried != nil
+	s.manager.continues = c.CarryOver != nil
 	starting, started := context.WithCancel(ctx)
 	var group sync.WaitGroup
 	group.Go(func() { s.manager.starting(starting) })
@@ -198,7 +198,7 @@ func (s *Server) open(ctx context.Context) error {
 	}
 	s.closers = append(s.closers, spool.Close)
 	parts := node.Config{
-		Carried: s.Carried.node(), Spool: spool,
+		CarryOver: s.CarryOver.node(), Spool: spool,
 		StoreName: s.Settings.Store.Shown(), Wrote: s.followers.Wrote, Executors: choose, Observer: s.starting,
 		Keepers:  []node.Keeper{callback.New(s.measured, clock.Boot)},
 		Folders:  folders{s.commands, s.containers},
@@ -402,7 +402,7 @@ func (s *Server) Run(ctx context.Context) error {
 	s.working.Store(s.node)
 	worked := s.node.Run(ctx)
 	s.working.Store(nil)
-	s.carryOver(s.node.Carried())
+	s.carryOver(s.node.ToCarry())
 	stopTelling()
 	reports.Wait()
 	close(stopped)

@@ -29,40 +29,40 @@ var ErrUpgrade = executor.ErrCarried
 func isUpgrade(ctx context.Context) bool { return errors.Is(context.Cause(ctx), ErrUpgrade) }
 
 const (
-	// carriedFormat is the format of Carried. A version with another format must be restarted.
-	carriedFormat = 1
+	// carryOverFormat is the format of CarryOver. A version with another format must be restarted.
+	carryOverFormat = 1
 	// upgradeVariable is the message to the next version of the program: the number of the file
-	// with a Carried, or a query for its format.
+	// with a CarryOver, or a query for its format.
 	upgradeVariable = "BELFRY_UPGRADE"
 	checkPrefix     = "check:"
 	// checkWithin bounds the check of the configuration by the next version.
 	checkWithin = 10 * time.Second
-	// carriedMax bounds the carried state: the unstored output of 512 attempts, with a
+	// carryOverMax bounds the carried state: the unstored output of 512 attempts, with a
 	// margin.
-	carriedMax = 2 << 30
+	carryOverMax = 2 << 30
 )
 
-// Carried is the running state of a process when it executes another version of its
+// CarryOver is the running state of a process when it executes another version of its
 // program.
-type Carried struct {
-	Format   int               `json:"format"`
-	Version  string            `json:"version"`
-	Node     *node.Carried     `json:"node"`
-	Watchdog *watchdog.Carried `json:"watchdog"`
+type CarryOver struct {
+	Format   int                 `json:"format"`
+	Version  string              `json:"version"`
+	Node     *node.CarryOver     `json:"node"`
+	Watchdog *watchdog.CarryOver `json:"watchdog"`
 	// Address is the address of the API, or of a worker's probes, and Listener the number of its
 	// listening file.
 	Address  string `json:"address,omitempty"`
 	Listener int    `json:"listener,omitempty"`
 }
 
-func (c *Carried) node() *node.Carried {
+func (c *CarryOver) node() *node.CarryOver {
 	if c == nil {
 		return nil
 	}
 	return c.Node
 }
 
-func (c *Carried) watchdog() *watchdog.Carried {
+func (c *CarryOver) watchdog() *watchdog.CarryOver {
 	if c == nil {
 		return nil
 	}
@@ -70,7 +70,7 @@ func (c *Carried) watchdog() *watchdog.Carried {
 }
 
 // listener returns the listener that is already open for an address, nil for none.
-func (c *Carried) listener(address string) (net.Listener, error) {
+func (c *CarryOver) listener(address string) (net.Listener, error) {
 	if c == nil || c.Listener == 0 {
 		return nil, nil
 	}
@@ -83,11 +83,11 @@ func (c *Carried) listener(address string) (net.Listener, error) {
 }
 
 // carryOver notes what continues, before the listener is closed; nil for nothing.
-func (s *Server) carryOver(n *node.Carried) {
+func (s *Server) carryOver(n *node.CarryOver) {
 	if n == nil {
 		return
 	}
-	s.carrying = &Carried{Format: carriedFormat, Version: s.Version, Node: n}
+	s.carrying = &CarryOver{Format: carryOverFormat, Version: s.Version, Node: n}
 	if s.socket == nil {
 		return
 	}
@@ -108,20 +108,20 @@ func (s *Server) closeWatchdog() (err error) {
 	return nil
 }
 
-// Carrying returns the state for the next version of the program, or nil. Call it after
+// ToCarry returns the state for the next version of the program, or nil. Call it after
 // Close.
-func (s *Server) Carrying() *Carried { return s.carrying }
+func (s *Server) ToCarry() *CarryOver { return s.carrying }
 
 // Inherited returns the state of the previous version in this process, or nil. checked is set if
 // that version only checks whether this one can continue: then the program must exit.
-func Inherited(getenv func(string) string) (c *Carried, checked bool, err error) {
+func Inherited(getenv func(string) string) (c *CarryOver, checked bool, err error) {
 	text := getenv(upgradeVariable)
 	if text == "" {
 		return nil, false, nil
 	}
 	if format, ok := strings.CutPrefix(text, checkPrefix); ok {
-		if format != strconv.Itoa(carriedFormat) {
-			return nil, true, fmt.Errorf("this version cannot continue with the commands of the running one: restart it instead (format %s, want %d)", format, carriedFormat)
+		if format != strconv.Itoa(carryOverFormat) {
+			return nil, true, fmt.Errorf("this version cannot continue with the commands of the running one: restart it instead (format %s, want %d)", format, carryOverFormat)
 		}
 		return nil, true, nil
 	}
@@ -134,8 +134,8 @@ func Inherited(getenv func(string) string) (c *Carried, checked bool, err error)
 	}
 	f := fdpass.File(fd, "upgrade")
 	defer f.Close()
-	c = &Carried{}
-	if err := json.NewDecoder(io.LimitReader(f, carriedMax)).Decode(c); err != nil {
+	c = &CarryOver{}
+	if err := json.NewDecoder(io.LimitReader(f, carryOverMax)).Decode(c); err != nil {
 		return nil, false, fmt.Errorf("read what the version before has left running: %w", err)
 	}
 	return c, false, nil
@@ -146,7 +146,7 @@ func CheckProgram(ctx context.Context, program string) error {
 	ctx, cancel := context.WithTimeout(ctx, checkWithin)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, os.Args[1:]...)
-	cmd.Env = append(os.Environ(), upgradeVariable+"="+checkPrefix+strconv.Itoa(carriedFormat))
+	cmd.Env = append(os.Environ(), upgradeVariable+"="+checkPrefix+strconv.Itoa(carryOverFormat))
 	cmd.WaitDelay = time.Second
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
@@ -170,7 +170,7 @@ func Program() (string, error) {
 
 // Execute replaces this program by another one, which continues with the carried state. It
 // returns only on failure.
-func (c *Carried) Execute(program, data string) error {
+func (c *CarryOver) Execute(program, data string) error {
 	f, err := os.CreateTemp(data, "upgrade-")
 	if err != nil {
 		return err

@@ -83,7 +83,7 @@ func (w *Worker) open(ctx context.Context) error {
 		observer = w.parts.metrics
 	}
 	w.node, err = node.New(node.Config{
-		Observer: observer, Carried: w.parts.Carried.node(), Members: w.remote, Work: w.remote, Spool: w.spool, Secrets: w.remote.Secrets, StoreName: "the store of the servers", Executors: choose, Watchdog: w.parts.watchdog, Folders: folders{w.parts.commands, w.parts.containers},
+		Observer: observer, CarryOver: w.parts.CarryOver.node(), Members: w.remote, Work: w.remote, Spool: w.spool, Secrets: w.remote.Secrets, StoreName: "the store of the servers", Executors: choose, Watchdog: w.parts.watchdog, Folders: folders{w.parts.commands, w.parts.containers},
 		OutputLimit: int(s.Output), Capacity: s.Capacity, DrainTimeout: time.Duration(s.Drain),
 		Session: store.Session{
 			Node: s.Name, Machine: machine, DataDir: s.Data, Labels: s.Labels, Roles: []string{store.RoleWorker},
@@ -154,8 +154,8 @@ func (w *Worker) join(ctx context.Context) error {
 // Close closes everything that was opened.
 func (w *Worker) Close() error { return errors.Join(w.parts.Close(), w.spool.Close()) }
 
-// Carrying is Server.Carrying for a worker.
-func (w *Worker) Carrying() *Carried { return w.parts.Carrying() }
+// ToCarry is [Server.ToCarry] for a worker.
+func (w *Worker) ToCarry() *CarryOver { return w.parts.ToCarry() }
 
 // Running returns the attempts that are running. It may be called from any goroutine.
 func (w *Worker) Running() []worker.Running {
@@ -196,7 +196,7 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	group.Go(func() { w.parts.watchEngine(watching, w.node.Publish) })
 	err = w.remote.Work(ctx, w.node.Run)
 	stopWatching()
-	w.parts.carryOver(w.node.Carried())
+	w.parts.carryOver(w.node.ToCarry())
 	close(stopped)
 	group.Wait()
 	if err == nil && w.parts.carrying == nil {

@@ -36,8 +36,8 @@ type Ask struct {
 	Count     int
 }
 
-// timetable is a schedule of one expression.
-type timetable interface {
+// parsedExpression is a schedule of one expression.
+type parsedExpression interface {
 	cron.Schedule
 	Prev(time.Time) time.Time
 	String() string
@@ -52,7 +52,7 @@ func Expression(text string, zone *cron.Zone, options []cron.Option, ask Ask) (P
 	if err != nil {
 		return Preview{}, err
 	}
-	schedule := parsed.(timetable)
+	schedule := parsed.(parsedExpression)
 	expression, isExpression := parsed.(*cron.Expression)
 	if isExpression {
 		zone = expression.Zone()
@@ -176,7 +176,7 @@ func Job(filled *job.Job, calendars job.Calendars, ask Ask) (Preview, error) {
 }
 
 // expressionsOf parses the expressions and the rate of a schedule.
-func expressionsOf(filled *job.Job, zone *cron.Zone) (list []timetable, err error) {
+func expressionsOf(filled *job.Job, zone *cron.Zone) (list []parsedExpression, err error) {
 	change, err := cron.ParseClockChange(string(cmp.Or(filled.Schedule.ClockChange, job.ClockVixie)))
 	if err != nil {
 		return nil, err
@@ -187,7 +187,7 @@ func expressionsOf(filled *job.Job, zone *cron.Zone) (list []timetable, err erro
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, parsed.(timetable))
+		list = append(list, parsed.(parsedExpression))
 	}
 	if every := filled.Schedule.Every; every > 0 {
 		list = append(list, cron.Interval{Every: time.Duration(every)})
@@ -196,7 +196,7 @@ func expressionsOf(filled *job.Job, zone *cron.Zone) (list []timetable, err erro
 }
 
 // neverOf explains why a schedule has no occurrences to show.
-func (p *Preview) neverOf(s *job.Schedule, expressions []timetable, ask Ask) {
+func (p *Preview) neverOf(s *job.Schedule, expressions []parsedExpression, ask Ask) {
 	switch {
 	case len(expressions) == 0 && len(s.At) == 0:
 		p.Never = phrase.NoKnownTime.In(ask.Lang.String())
@@ -209,7 +209,7 @@ func (p *Preview) neverOf(s *job.Schedule, expressions []timetable, ask Ask) {
 }
 
 // inWords returns the canonical forms of a schedule's expressions, and the schedule in words.
-func inWords(s *job.Schedule, expressions []timetable, lang cron.Lang) (texts []string, words string) {
+func inWords(s *job.Schedule, expressions []parsedExpression, lang cron.Lang) (texts []string, words string) {
 	var parts []string
 	for _, e := range expressions {
 		texts, parts = append(texts, e.String()), append(parts, e.Describe(lang))

@@ -64,8 +64,8 @@ const (
 	Claiming       // a claim is in flight, or its answer was lost
 	Claimed
 	Running
-	Ended   // its result is being reported
-	Carried // it continues in the next program
+	Ended     // its result is being reported
+	Continues // it continues in the next program
 )
 
 // Attempts returns the attempts of items.

@@ -8,9 +8,9 @@ import (
 	"github.com/belfry-cron/belfry/internal/sys/fdpass"
 )
 
-// Carried is a watchdog that stays while the process of its node executes another version of its
+// CarryOver is a watchdog that stays while the process of its node executes another version of its
 // program.
-type Carried struct {
+type CarryOver struct {
 	// Journal and Pipe are the numbers of the files of the journal, with its lock, and of the
 	// pipe to the watchdog.
 	Journal int `json:"journal"`
@@ -21,7 +21,7 @@ type Carried struct {
 
 // Carry is Close for a process that will execute another version of its program: the watchdog
 // stays, and ends nothing while this process lives.
-func (n *Node) Carry() (*Carried, error) {
+func (n *Node) Carry() (*CarryOver, error) {
 	n.mu.Lock()
 	n.carrying = true
 	n.mu.Unlock()
@@ -30,7 +30,7 @@ func (n *Node) Carry() (*Carried, error) {
 	if n.left == nil {
 		return nil, errors.Join(errors.New("carry the watchdog over: it is being restarted"), n.table.file.Close())
 	}
-	c := &Carried{PID: n.left.cmd.Process.Pid}
+	c := &CarryOver{PID: n.left.cmd.Process.Pid}
 	var err error
 	if c.Journal, err = fdpass.Keep(n.table.file); err == nil {
 		c.Pipe, err = fdpass.Keep(n.left.in)
@@ -49,7 +49,7 @@ func (n *Node) isCarrying() bool {
 
 // replace stops the carried-over watchdog of another version before it can end anything: while it
 // could read, its pipe is open.
-func (c *Carried) replace() {
+func (c *CarryOver) replace() {
 	if c == nil {
 		return
 	}

@@ -53,9 +53,9 @@ type Config struct {
 	// Settings tell the Report of the watchdog's process how to reach the store when this node has
 	// died. They go through a pipe, since they include a password. Nil: there is no report.
 	Settings []byte
-	// Carried is the result of [Node.Carry] in the previous version of the program in this process,
+	// CarryOver is the result of [Node.Carry] in the previous version of the program in this process,
 	// whose commands continue; nil for none.
-	Carried *Carried
+	CarryOver *CarryOver
 	// Log receives events such as a restart of the watchdog. Default: no log.
 	Log func(text string)
 }
@@ -140,7 +140,7 @@ func Open(ctx context.Context, config Config) (*Node, error) {
 
 func openJournal(config Config) (*os.File, error) {
 	name := filepath.Join(config.Dir, fileName)
-	if c := config.Carried; c != nil {
+	if c := config.CarryOver; c != nil {
 		return fdpass.File(c.Journal, name), nil
 	}
 	return os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
@@ -154,7 +154,7 @@ func (n *Node) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if n.config.Carried == nil {
+	if n.config.CarryOver == nil {
 		// Usually the watchdog has done this, unless it was killed as well.
 		end(n.table, slots, n.config.Log) //nolint:contextcheck // what is left ends though ctx ends
 		for i, s := range slots {
@@ -207,7 +207,7 @@ func (n *Node) begin(ctx context.Context) error {
 		child.kill()
 		return context.Cause(ctx)
 	}
-	n.config.Carried.replace()
+	n.config.CarryOver.replace()
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	n.stop = stop
 	go func() {

@@ -14,9 +14,9 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Carried is an attempt that continues while the node's process executes another version of
+// CarryOver is an attempt that continues while the node's process executes another version of
 // the program.
-type Carried struct {
+type CarryOver struct {
 	// Claim is the store's answer to its claim.
 	Claim   wire.Claim `json:"claim"`
 	Started time.Time  `json:"started"`
@@ -28,7 +28,7 @@ type Carried struct {
 }
 
 // Carry is Leave for a process that will execute another version of its program: it does not wait
-// for attempts that can continue there. Once Run has returned, TakeCarried returns them.
+// for attempts that can continue there. Once Run has returned, TakeCarryOvers returns them.
 func (w *Worker) Carry(ctx context.Context) error {
 	w.decide(func(queue *runqueue.Queue[claim]) { queue.Leave() })
 	w.giveBack(ctx)
@@ -68,10 +68,10 @@ func carries(it *item) bool {
 	return ok && c.Carries()
 }
 
-// TakeCarried returns the attempts that continue. For this worker they are no longer running.
-func (w *Worker) TakeCarried() (list []Carried) {
+// TakeCarryOvers returns the attempts that continue. For this worker they are no longer running.
+func (w *Worker) TakeCarryOvers() (list []CarryOver) {
 	w.decide(func(queue *runqueue.Queue[claim]) {
-		for _, it := range queue.All(runqueue.Carried) {
+		for _, it := range queue.All(runqueue.Continues) {
 			list = append(list, *it.With.carried)
 			queue.Reported(it)
 		}
@@ -89,7 +89,7 @@ func (w *Worker) HasResults() bool { return w.results.len() > 0 }
 // ended completes an executed attempt.
 func (w *Worker) ended(it *item) {
 	p := it.With.prepared
-	if p.ended.Carried == nil {
+	if p.ended.CarryOver == nil {
 		w.finished(it)
 		return
 	}
@@ -106,13 +106,13 @@ func (w *Worker) ended(it *item) {
 		w.finished(it)
 		return
 	}
-	c := &Carried{Claim: written, Started: p.started, Deadline: p.deadline, Output: p.capture.Carry(), Executor: p.ended.Carried}
-	w.decide(func(*runqueue.Queue[claim]) { it.State, it.With.carried = runqueue.Carried, c })
+	c := &CarryOver{Claim: written, Started: p.started, Deadline: p.deadline, Output: p.capture.Carry(), Executor: p.ended.CarryOver}
+	w.decide(func(*runqueue.Queue[claim]) { it.State, it.With.carried = runqueue.Continues, c })
 }
 
 // Adopt continues attempts that an earlier version of the program has started in this
 // process. It is called before Run.
-func (w *Worker) Adopt(list []Carried) error {
+func (w *Worker) Adopt(list []CarryOver) error {
 	var items []*item
 	for i := range list {
 		c := &list[i]
@@ -130,7 +130,7 @@ func (w *Worker) Adopt(list []Carried) error {
 			w.make(it, w.Output.Resume(run.ID, run.Attempt, c.Output))
 		})
 		p := it.With.prepared
-		p.attempt.Carried, p.started, p.deadline = c.Executor, c.Started, c.Deadline
+		p.attempt.CarryOver, p.started, p.deadline = c.Executor, c.Started, c.Deadline
 		if p.deadline > 0 {
 			p.timeout = time.AfterFunc(max(0, p.deadline-w.Boot()), func() { p.cancel(executor.ErrTimeout) })
 		}
@@ -145,7 +145,7 @@ func (w *Worker) Adopt(list []Carried) error {
 
 // End ends attempts that cannot continue because their session is over, and returns when none
 // of them runs. Their results do not count.
-func End(list []Carried, executors Executors) {
+func End(list []CarryOver, executors Executors) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	cancel(executor.ErrFenced)
 	var group sync.WaitGroup
@@ -158,7 +158,7 @@ func End(list []Carried, executors Executors) {
 		if e := executors(definition); e != nil {
 			group.Go(func() {
 				e.Run(ctx, executor.Attempt{
-					Job: definition, Run: outcome.Run.Run, Number: outcome.Run.Attempt, Grace: runqueue.Grace(&definition.Policy), Carried: list[i].Executor,
+					Job: definition, Run: outcome.Run.Run, Number: outcome.Run.Attempt, Grace: runqueue.Grace(&definition.Policy), CarryOver: list[i].Executor,
 				}, executor.Output{})
 			})
 		}

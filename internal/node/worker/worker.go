@@ -148,7 +148,7 @@ type claim struct {
 	// starts no other attempt.
 	fence time.Duration
 	// carried is the state for continuing under another program, or nil.
-	carried *Carried
+	carried *CarryOver
 }
 
 // decide runs a decision of the queue, and wakes the loops that have work.
