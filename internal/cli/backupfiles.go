@@ -15,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/belfry-cron/belfry/internal/cli/doctor"
 	"github.com/belfry-cron/belfry/internal/node/secret"
 	"github.com/belfry-cron/belfry/internal/server/auth"
 	"github.com/belfry-cron/belfry/internal/server/config"
@@ -393,7 +394,7 @@ func sayMissing(ctx context.Context, env Env, c config.Server) error {
 		return err
 	}
 	for i := range channels {
-		for _, f := range secretsOf(channels[i].Channel, c.SecretsDir()) {
+		for _, f := range doctor.SecretsOf(channels[i].Channel, c.SecretsDir()) {
 			env.tell("%s: %s; %s\n", f.Check, f.Found, f.Do)
 		}
 	}

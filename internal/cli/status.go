@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/cli/doctor"
 	"github.com/belfry-cron/belfry/internal/server/config"
 )
 
@@ -57,9 +58,9 @@ func serverText(w io.Writer, env Env, s *client.Server) {
 	if len(s.Hints) == 0 {
 		return
 	}
-	list := make([]finding, len(s.Hints))
+	list := make([]doctor.Finding, len(s.Hints))
 	for i, h := range s.Hints {
-		list[i] = ofHint(h)
+		list[i] = doctor.OfHint(h)
 	}
 	fmt.Fprintln(w)
 	findingTable(w, env, list)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/belfry-cron/belfry/internal/cli/doctor"
 	"github.com/belfry-cron/belfry/internal/cli/storecopy"
 	"github.com/belfry-cron/belfry/internal/server/config"
 )
@@ -73,20 +74,17 @@ The exit code is 1 if there is damage that was not repaired.`,
 	return cmd
 }
 
-// isMended is the status of a finding that --fix has put right.
-const isMended = "mended"
-
 func checkStore(ctx context.Context, env Env, c config.Server, fix bool, output string) (err error) {
 	if file := c.Store.File(); file != "" {
 		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
 			return &failure{code: ExitUsage, message: file + " does not exist"}
 		}
 	}
-	list := []finding{storeIntegrity(ctx, "store", c.Store)}
+	list := []doctor.Finding{doctor.Store(ctx, "store", c.Store)}
 	if c.History != "" {
-		list = append(list, historyStore(ctx, c.History))
+		list = append(list, doctor.HistoryStore(ctx, c.History))
 	}
-	if !slices.ContainsFunc(list, func(f finding) bool { return f.Status == isWrong }) {
+	if !slices.ContainsFunc(list, func(f doctor.Finding) bool { return f.Status == doctor.Wrong }) {
 		s, err := openWhole(ctx, env, c, c.Store, c.History, "URL")
 		if err != nil {
 			return err
@@ -101,35 +99,35 @@ func checkStore(ctx context.Context, env Env, c config.Server, fix bool, output 
 		}
 		list = append(list, findingsOf(&checked)...)
 	}
-	if err := showList(env, output, list, "", func(f finding) string { return f.Check }, func(w io.Writer) { findingTable(w, env, list) }); err != nil {
+	if err := showList(env, output, list, "", func(f doctor.Finding) string { return f.Check }, func(w io.Writer) { findingTable(w, env, list) }); err != nil {
 		return err
 	}
 	return problems(list)
 }
 
 // findingsOf describes the findings and the scope of a check.
-func findingsOf(c *storecopy.Checked) (list []finding) {
+func findingsOf(c *storecopy.Checked) (list []doctor.Finding) {
 	for i := range c.Damage {
 		d := &c.Damage[i]
-		f := finding{Check: d.Check, Status: isWrong, Found: d.Object + ": " + d.Found, Do: "only a person can decide: restore a backup, or delete what is damaged"}
+		f := doctor.Finding{Check: d.Check, Status: doctor.Wrong, Found: d.Object + ": " + d.Found, Do: "only a person can decide: restore a backup, or delete what is damaged"}
 		switch {
 		case d.Mended:
-			f.Status, f.Do = isMended, "done: "+d.Mend
+			f.Status, f.Do = doctor.Mended, "done: "+d.Mend
 		case d.Mend != "":
 			f.Do = "--fix would " + d.Mend
 		}
 		list = append(list, f)
 	}
-	all := finding{Check: "all", Status: isWell, Found: fmt.Sprintf("looked at %s, %s, %s of the audit and %s",
+	all := doctor.Finding{Check: "all", Status: doctor.Well, Found: fmt.Sprintf("looked at %s, %s, %s of the audit and %s",
 		counted(c.Jobs, "job"), counted(c.Runs, "unfinished run"), counted(c.Audit, "record"), counted(c.Attempts, "finished attempt"))}
 	return append(list, all)
 }
 
 // problems is the end of a check: it fails if there is a problem.
-func problems(list []finding) error {
+func problems(list []doctor.Finding) error {
 	wrong := 0
 	for _, f := range list {
-		if f.Status == isWrong {
+		if f.Status == doctor.Wrong {
 			wrong++
 		}
 	}

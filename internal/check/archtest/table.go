@@ -23,7 +23,7 @@ var wings = []wing{
 	{"conversions", []string{"internal/cli/"}},
 	{"server", []string{"internal/server/", "internal/remote/host"}},
 	{"assembly", []string{"internal/node", "internal/remote", "internal/server", "."}},
-	{"command line", []string{"internal/cli", "robfig", "otelbelfry"}},
+	{"command line", []string{"internal/cli", "internal/cli/doctor", "robfig", "otelbelfry"}},
 	{"programs", []string{"cmd/", "examples/"}},
 	{"checks", []string{"internal/check/", "store/storetest", "store/storetest/", "belfrytest", "test/", "cron/internal/zonegen", "internal/server/signin/provider"}},
 }
@@ -450,9 +450,14 @@ var table = map[string]line{
 		testImports: []string{"store/memory", "internal/check/logtest"},
 		testModules: []string{"go.uber.org/goleak"},
 	},
+	"internal/cli/doctor": {
+		shared: true,
+		imports: []string{"history/mongo", "cron", "job", "store", "store/etcd", "store/mysql", "store/postgres", "store/redis", "store/sqlite", "client",
+			"internal/node/watchdog", "internal/server", "internal/server/config", "internal/server/health"},
+	},
 	"internal/cli": {
 		imports: []string{"internal/phrase",
-			"history/mongo", "cron", "job", "store", "store/etcd", "store/mysql", "store/postgres", "store/redis", "store/sqlite", "executor/shell", "client",
+			"internal/cli/doctor", "history/mongo", "cron", "job", "store", "store/etcd", "store/postgres", "store/sqlite", "executor/shell", "client",
 			"internal/server/auth", "internal/server/health", "internal/server/config", "internal/cli/crontab", "internal/cli/dkron", "internal/cli/kubernetes", "internal/decide/flow", "internal/server/i18n", "internal/node", "internal/server/notify", "internal/sys/parallel", "internal/decide/preview", "internal/reason", "internal/node/secret", "internal/server", "internal/sys/spelling", "internal/cli/storecopy", "internal/cli/systemd", "internal/node/watchdog", "internal/node/worker", "internal/cli/wrap", "internal/cli/xxlmysql", "internal/cli/xxltables",
 		},
 		testImports: []string{"internal/check/helptest", "internal/check/logtest"},

@@ -1,4 +1,4 @@
-package cli
+package doctor
 
 import (
 	"strings"
@@ -17,8 +17,8 @@ func TestDoctorNamesReplicasThatNoStepWaitsFor(t *testing.T) {
 		"replicas with wait":     {redis.About{AOF: true, Sync: "always", Replicas: 2, Wait: 1}, ""},
 		"first what a crash may": {redis.About{AOF: true, Sync: "everysec", Replicas: 2}, "appendfsync"},
 	} {
-		f := redisOf(finding{}, c.about, nil)
-		if (f.Status == isWell) != (c.do == "") || !strings.Contains(f.Do, c.do) {
+		f := redisOf(Finding{}, c.about, nil)
+		if (f.Status == Well) != (c.do == "") || !strings.Contains(f.Do, c.do) {
 			t.Errorf("%s: %s, %q, do %q", name, f.Status, f.Found, f.Do)
 		}
 	}

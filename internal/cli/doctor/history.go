@@ -1,4 +1,4 @@
-package cli
+package doctor
 
 import (
 	"context"
@@ -12,12 +12,12 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// historyStore checks the store of a separate history.
-func historyStore(ctx context.Context, h config.History) finding {
+// HistoryStore checks the store of a separate history.
+func HistoryStore(ctx context.Context, h config.History) Finding {
 	if h.Kind() != config.MongoDB {
-		return storeIntegrity(ctx, "history store", config.Store(h))
+		return Store(ctx, "history store", config.Store(h))
 	}
-	f := finding{Check: "history store", Status: isWrong}
+	f := Finding{Check: "history store", Status: Wrong}
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
 	about, err := mongo.Check(ctx, string(h))
@@ -25,21 +25,21 @@ func historyStore(ctx context.Context, h config.History) finding {
 		f.Found, f.Do = err.Error(), "check that MongoDB is running and this user may connect: mongosh with the same URL"
 		return f
 	}
-	f.Status, f.Found = isWell, about
+	f.Status, f.Found = Well, about
 	return f
 }
 
 // behindMax is how long a record may wait for the history store unreported.
 const behindMax = time.Minute
 
-// historyBehind reports how many records wait in a control store for the history store.
-func historyBehind(ctx context.Context, s config.Store) finding {
-	f := finding{Check: "history", Status: isWrong}
+// HistoryBehind reports how many records wait in a control store for the history store.
+func HistoryBehind(ctx context.Context, s config.Store) Finding {
+	f := Finding{Check: "history", Status: Wrong}
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
 	control, err := server.OpenControl(ctx, s)
 	if err != nil {
-		f.Status, f.Found = isNote, "not checked: "+err.Error()
+		f.Status, f.Found = Note, "not checked: "+err.Error()
 		return f
 	}
 	defer control.Close()
@@ -52,9 +52,9 @@ func historyBehind(ctx context.Context, s config.Store) finding {
 		if c.Name != store.ConsumerHistory {
 			continue
 		}
-		f.Status, f.Found = isWell, fmt.Sprintf("%d records wait for the history store", c.Entries)
+		f.Status, f.Found = Well, fmt.Sprintf("%d records wait for the history store", c.Entries)
 		if age := time.Since(c.Oldest); c.Entries > 0 && age > behindMax {
-			f.Status = isWrong
+			f.Status = Wrong
 			f.Found += fmt.Sprintf(", the oldest for %s", job.Duration(age.Round(time.Second)).InWords())
 			f.Do = "see that a server runs and that the history store can be reached and has room; nothing is lost until the outbox is full, then no runs start"
 		}

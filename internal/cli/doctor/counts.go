@@ -1,4 +1,4 @@
-package cli
+package doctor
 
 import (
 	"context"
@@ -18,9 +18,9 @@ const (
 )
 
 // countsOfHistory reports whether the counts of history agree with its runs.
-func countsOfHistory(ctx context.Context, env Env, server *remote) finding {
-	f := finding{Check: "counts", Status: isWell, Found: "the counts of history agree with its runs"}
-	to := env.Now().Add(-countedUntil).Truncate(store.Slice)
+func countsOfHistory(ctx context.Context, server *Server, now time.Time) Finding {
+	f := Finding{Check: "counts", Status: Well, Found: "the counts of history agree with its runs"}
+	to := now.Add(-countedUntil).Truncate(store.Slice)
 	q := client.StatsQuery{From: to.Add(-countedFor), To: to, Step: time.Minute}
 	runs, err := server.Stats(ctx, q)
 	var counts client.Stats
@@ -29,11 +29,11 @@ func countsOfHistory(ctx context.Context, env Env, server *remote) finding {
 		counts, err = server.Stats(ctx, q)
 	}
 	if err != nil {
-		f.Status, f.Found = isNote, "not checked: "+server.refused(err).Error()
+		f.Status, f.Found = Note, "not checked: "+server.Refused(err).Error()
 		return f
 	}
 	if at, outcome, n, counted := disagreement(runs, counts); n > 0 {
-		f.Status, f.Found = isWrong, fmt.Sprintf("%d runs ended %s in the five minutes from %s, and %d are counted", n, outcome, instant(env, at), counted)
+		f.Status, f.Found = Wrong, fmt.Sprintf("%d runs ended %s in the five minutes from %s, and %d are counted", n, outcome, at.Format(time.RFC3339), counted)
 		f.Do = "the timeline and statistics show too little; report it with the version of the server"
 	}
 	return f

@@ -1,4 +1,4 @@
-package cli
+package doctor
 
 import "syscall"
 
@@ -6,8 +6,8 @@ import "syscall"
 const unsynchronized = 0x40
 
 // clock reports whether the machine's clock is synchronized.
-func clock() finding {
-	f := finding{Check: "clock", Status: isNote}
+func clock() Finding {
+	f := Finding{Check: "clock", Status: Note}
 	var t syscall.Timex
 	switch _, err := syscall.Adjtimex(&t); {
 	case err != nil:
@@ -15,7 +15,7 @@ func clock() finding {
 	case t.Status&unsynchronized != 0:
 		f.Found, f.Do = "the kernel reports that it is not synchronized", "turn on time synchronization (chrony, systemd-timesyncd), in a container on its host"
 	default:
-		f.Status, f.Found = isWell, "is synchronized"
+		f.Status, f.Found = Well, "is synchronized"
 	}
 	return f
 }

@@ -1,4 +1,4 @@
-package cli
+package doctor
 
 import (
 	"context"
@@ -16,22 +16,22 @@ import (
 
 // channelsOf reports whether notification channels exist and deliver, and whether this server has their
 // secrets.
-func channelsOf(ctx context.Context, server *remote, c config.Server) []finding {
-	found := finding{Check: "channels", Status: isNote}
+func channelsOf(ctx context.Context, server *Server, c config.Server) []Finding {
+	found := Finding{Check: "channels", Status: Note}
 	about, err := server.Server(ctx)
 	if err != nil {
-		found.Found = "not checked: " + server.refused(err).Error()
-		return []finding{found}
+		found.Found = "not checked: " + server.Refused(err).Error()
+		return []Finding{found}
 	}
-	var list []finding
+	var list []Finding
 	for _, hint := range about.Hints {
 		if strings.HasPrefix(hint.Check, "channel") {
-			list = append(list, ofHint(hint))
+			list = append(list, OfHint(hint))
 		}
 	}
 	documents, err := server.Channels(ctx, "")
 	if err != nil {
-		found.Found = "not checked: " + server.refused(err).Error()
+		found.Found = "not checked: " + server.Refused(err).Error()
 		return append(list, found)
 	}
 	if c.Has(store.RoleAPI) {
@@ -40,25 +40,25 @@ func channelsOf(ctx context.Context, server *remote, c config.Server) []finding 
 			if err != nil || len(decoded) != 1 || decoded[0].Channel == nil {
 				continue // from a newer version
 			}
-			list = append(list, secretsOf(decoded[0].Channel, c.SecretsDir())...)
+			list = append(list, SecretsOf(decoded[0].Channel, c.SecretsDir())...)
 		}
 	}
 	if len(list) == 0 {
-		found.Status, found.Found = isWell, fmt.Sprintf("all deliver: %d", len(documents.Items))
-		return []finding{found}
+		found.Status, found.Found = Well, fmt.Sprintf("all deliver: %d", len(documents.Items))
+		return []Finding{found}
 	}
 	return list
 }
 
-// secretsOf returns the secrets of a channel that this user cannot read from a file.
-func secretsOf(c *job.Channel, dir string) (list []finding) {
+// SecretsOf returns the secrets of a channel that this user cannot read from a file.
+func SecretsOf(c *job.Channel, dir string) (list []Finding) {
 	for _, s := range c.Secrets() {
 		if s.File == "" {
 			continue // the server's environment differs from this command's
 		}
 		namespace := c.WithDefaults().Namespace
 		file := filepath.Join(dir, namespace, s.File)
-		f := finding{Check: "channel " + c.FullName(), Status: isWrong, Do: "put the secret into " + file + ", readable for the user of the server"}
+		f := Finding{Check: "channel " + c.FullName(), Status: Wrong, Do: "put the secret into " + file + ", readable for the user of the server"}
 		data, err := os.ReadFile(file)
 		var at *fs.PathError
 		switch {
