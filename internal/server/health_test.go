@@ -133,6 +133,73 @@ func TestAWorkerAnswersProbesAndPrometheus(t *testing.T) {
 	}
 }
 
+// Anybody who reaches the address of probes learns whether the worker works, and holds up no probe.
+func TestStrangersGetOnlyProbesFromAWorker(t *testing.T) {
+	w, err := remoteWorker(t, memory.New(memory.Options{}), "http://127.0.0.1:1/secret-path", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+	defer func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		http.DefaultClient.CloseIdleConnections()
+	}()
+	address := w.parts.listen.Addr().String()
+	const slow = 300
+	for i := range slow {
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		text := "GET /livez HTTP/1.1\r\nHost: x\r\nA: "
+		if i%2 == 0 {
+			text = "POST /livez HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n{"
+		}
+		if _, err := io.WriteString(conn, text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		method, path string
+		status       int
+	}{
+		{"GET", "/livez", http.StatusOK},
+		{"HEAD", "/livez", http.StatusOK},
+		{"POST", "/livez", http.StatusMethodNotAllowed},
+		{"DELETE", "/metrics", http.StatusMethodNotAllowed},
+		{"GET", "/metrics", http.StatusOK},
+		{"GET", "/livez/../api/v1/jobs", http.StatusNotFound},
+		{"GET", "/debug/pprof/", http.StatusNotFound},
+		{"GET", "/api/v1/tokens", http.StatusNotFound},
+		{"GET", "/", http.StatusNotFound},
+	} {
+		request, err := http.NewRequestWithContext(ctx, c.method, "http://"+address+c.path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("Origin", "https://elsewhere.example")
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatalf("%s %s beside %d slow connections: %v", c.method, c.path, slow, err)
+		}
+		body, err := io.ReadAll(response.Body)
+		response.Body.Close()
+		if err != nil || response.StatusCode != c.status {
+			t.Errorf("%s %s answers %d, want %d: %v", c.method, c.path, response.StatusCode, c.status, err)
+		}
+		if text := string(body); strings.Contains(text, "secret-path") || strings.Contains(text, "token") || response.Header.Get("Access-Control-Allow-Origin") != "" {
+			t.Errorf("%s %s tells too much: %v\n%s", c.method, c.path, response.Header, text)
+		}
+	}
+}
+
 func TestAWorkerWithoutAHealthAddressListensToNothing(t *testing.T) {
 	w, err := remoteWorker(t, memory.New(memory.Options{}), "http://127.0.0.1:1", "")
 	if err != nil {

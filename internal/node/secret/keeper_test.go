@@ -1,18 +1,23 @@
 package secret_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/belfry-cron/belfry/internal/node/secret"
+	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 	"github.com/belfry-cron/belfry/store/memory"
 )
@@ -268,7 +273,7 @@ func TestValuesAreReadFromVault(t *testing.T) {
 	w.is(w.value("web", "port"), "…there is no text in the field port")
 	w.is(w.value("web", "none"), "…there is nothing (404)")
 	w.is(w.value("web", "foreign"), "…secrets.vault.paths of the server does not allow kv/belfry/ops/db in the namespace web")
-	for _, ref := range []string{"db", "kv/db", "kv/../sys#x", "kv//db#x", "/kv/db#x", "kv/db?x=1#y", "kv/%2e%2e/db#x", "kv/db/#x"} {
+	for _, ref := range []string{"db", "kv/db", "kv/../sys#x", "kv//db#x", "/kv/db#x", "kv/db?x=1#y", "kv/%2e%2e/db#x", "kv/db/#x", "../kv/db#x", "../../kv#x", "./kv#x"} {
 		if _, err := w.Check("web", secret.Source{Vault: ref}); err == nil {
 			t.Errorf("%q was taken", ref)
 		}
@@ -284,6 +289,61 @@ func TestValuesAreReadFromVault(t *testing.T) {
 	w.is(w.value("web", "db"), "…vault kv/belfry/web/db#password: it answers 503")
 	if _, err := w.Values(context.Background(), "web", []string{"db"}); err == nil || errors.As(err, new(*secret.Missing)) {
 		t.Errorf("%v is no failure that may go away", err)
+	}
+}
+
+// What stands at the address of Vault, or between it and the server, gets no token but by a request for a
+// value, and no answer of it is read without a bound.
+func TestHostileVaultLearnsAndBreaksNothing(t *testing.T) {
+	w := newWorld(t)
+	token := filepath.Join(t.TempDir(), "token")
+	w.write(token, "the-token-of-vault\n")
+	var stolen atomic.Int32
+	thief := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { stolen.Add(1) }))
+	defer thief.Close()
+	answers := map[string]http.HandlerFunc{
+		"redirect": func(rw http.ResponseWriter, r *http.Request) {
+			http.Redirect(rw, r, thief.URL+r.URL.Path, http.StatusTemporaryRedirect)
+		},
+		"endless": func(rw http.ResponseWriter, r *http.Request) {
+			for r.Context().Err() == nil {
+				if _, err := rw.Write(bytes.Repeat([]byte(" "), 1<<16)); err != nil {
+					return
+				}
+			}
+		},
+		"silent": func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
+		"echo": func(rw http.ResponseWriter, r *http.Request) {
+			http.Error(rw, r.Header.Get("X-Vault-Token"), http.StatusForbidden)
+		},
+		"large": func(rw http.ResponseWriter, _ *http.Request) {
+			_, _ = fmt.Fprintf(rw, `{"data":{"data":{"x":%q}}}`, strings.Repeat("x", job.SecretMax+1))
+		},
+		"deep": func(rw http.ResponseWriter, _ *http.Request) { _, _ = rw.Write(bytes.Repeat([]byte("["), 1<<19)) },
+		"other": func(rw http.ResponseWriter, _ *http.Request) {
+			_, _ = rw.Write([]byte(`{"data":{"data":{"x":{"y":"z"}}}}`))
+		},
+	}
+	hostile := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { answers[path.Base(r.URL.Path)](rw, r) })
+	plain, sealed := httptest.NewServer(hostile), httptest.NewTLSServer(hostile)
+	defer plain.Close()
+	defer sealed.Close()
+	// The client closes what is silent, which ends the request at the server.
+	w.Vault = &secret.Vault{Address: plain.URL, TokenFile: token, Paths: []string{"kv/*"}, Cache: time.Minute, Timeout: time.Second, Now: func() time.Time { return w.now }}
+	for name := range answers {
+		if _, _, err := w.Set(t.Context(), secret.Put{Namespace: "web", Name: name, Source: secret.Source{Vault: "kv/" + name + "#x"}, Actor: "wei"}); err != nil {
+			t.Fatal(err)
+		}
+		if said := w.value("web", name); !strings.HasPrefix(said, "secret web/"+name+": vault kv/"+name+"#x: ") || len(said) > 300 || strings.Contains(said, "the-token-of-vault") {
+			t.Errorf("%s: %.300q", name, said)
+		}
+	}
+	w.Vault = &secret.Vault{Address: sealed.URL, TokenFile: token, Paths: []string{"kv/*"}, Timeout: time.Minute, Now: func() time.Time { return w.now }}
+	if said := w.value("web", "echo"); !strings.Contains(said, "certificate") {
+		t.Errorf("a server with a certificate of nobody is asked: %q", said)
+	}
+	if n := stolen.Load(); n > 0 {
+		t.Errorf("a redirect has led %d requests, with the token, somewhere else", n)
 	}
 }
 

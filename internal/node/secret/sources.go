@@ -104,7 +104,7 @@ type cached struct {
 func ParseVault(ref string) (at, field string, err error) {
 	at, field, ok := strings.Cut(ref, "#")
 	mount, rest, deep := strings.Cut(at, "/")
-	if !ok || !deep || field == "" || mount == "" || rest == "" || path.Clean(at) != at || strings.HasPrefix(at, "/") || strings.ContainsAny(ref, "?%\\*{}") {
+	if !ok || !deep || field == "" || mount == "" || mount == ".." || rest == "" || path.Clean(at) != at || strings.HasPrefix(at, "/") || strings.ContainsAny(ref, "?%\\*{}") {
 		return "", "", fmt.Errorf("%q is not a place in Vault: write mount/path#field, for example secret/web/db#password", ref)
 	}
 	return at, field, nil
