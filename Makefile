@@ -25,6 +25,8 @@ DATABASE ?= postgres,mariadb,etcd,redis
 ONLY     ?=
 # Flows of ten steps that run while its nodes are killed and restarted.
 FLOWS    ?= 200
+# Of make cluster: the random faults of a campaign on each database.
+FAULTS   ?= 8
 ARGS     ?= next '30 2 * * 1-5' --tz Europe/Berlin
 
 # bench/, packaging/, test/kubernetes/, test/openapi/, test/signin/ and test/xxl/ are modules of their own, so that the libraries that they
@@ -143,7 +145,7 @@ servers: ## run only the tests of the stores and tables on database servers; ins
 
 cluster: ## kill, freeze and cut off nodes that share a database server: DATABASE (postgres,mariadb,etcd,redis)
 	@$(INSTALL)
-	BELFRY_DATABASE=$(DATABASE) BELFRY_FLOWS=$(FLOWS) $(GO_TEST) -count=1 -v $(SERVERS) ./test/cluster
+	BELFRY_DATABASE=$(DATABASE) BELFRY_FLOWS=$(FLOWS) BELFRY_FAULTS=$(FAULTS) $(GO_TEST) -count=1 -v $(SERVERS) ./test/cluster
 
 crash: crash-nodes crash-programs ## the shortest part of make cluster, and Go programs that are restarted: two minutes
 
@@ -225,10 +227,10 @@ soak: ## kill a server with the race detector under random traffic for SOAKTIME 
 test-long: ## all that can be made longer, for some hours
 	GOOS=darwin $(GO) vet ./... # minutes where nothing of it was compiled before
 	GOOS=freebsd $(GO) vet ./...
-	$(MAKE) cluster DATABASE=postgres FLOWS=2000
-	$(MAKE) cluster DATABASE=mariadb FLOWS=2000
-	$(MAKE) cluster DATABASE=etcd FLOWS=2000
-	$(MAKE) cluster DATABASE=redis FLOWS=2000
+	$(MAKE) cluster DATABASE=postgres FLOWS=2000 FAULTS=170
+	$(MAKE) cluster DATABASE=mariadb FLOWS=2000 FAULTS=170
+	$(MAKE) cluster DATABASE=etcd FLOWS=2000 FAULTS=170
+	$(MAKE) cluster DATABASE=redis FLOWS=2000 FAULTS=170
 	BELFRY_XXL=10000 BELFRY_DATABASE=postgres,mariadb,etcd,redis $(GO) -C test/xxl test -timeout 3h -count=1 -v -tags servers -run '^TestThreeNodes$$' .
 	BELFRY_ROLLING=2m $(GO_TEST) -count=1 -v -tags servers -run '^TestNoTickIsLost' ./test/programs
 	$(MAKE) sim HOURS=10000 NODE_HOURS=1000

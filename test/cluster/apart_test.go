@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/belfry-cron/belfry/test/servers"
 )
@@ -17,7 +16,7 @@ import (
 // database of the cluster.
 func startApart(t *testing.T) *cluster {
 	t.Helper()
-	c := &cluster{t: t, dir: t.TempDir(), lostAfter: 9 * time.Second}
+	c := newCluster(t)
 	control, err := url.Parse(servers.StartEtcd(t).URL())
 	if err != nil {
 		t.Fatal(err)
@@ -39,6 +38,7 @@ func startApart(t *testing.T) *cluster {
 		n.start()
 		c.nodes = append(c.nodes, n)
 	}
+	c.renewals = c.watch()
 	return c
 }
 

@@ -4,7 +4,6 @@ package cluster_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -17,6 +16,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/check/truth"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/test/e2e/evidence"
 )
@@ -43,6 +43,14 @@ type cluster struct {
 	began    time.Time
 	// lostAfter is the lost_after of the jobs.
 	lostAfter time.Duration
+	// rules has what reasons may name of the jobs' policies, by their full name.
+	rules map[string]truth.Rule
+	// edited has what edits of jobs leave open, by their full name.
+	edited map[string]*evidence.Job
+	// renewals ends the watch on the nodes, and returns their sessions.
+	renewals func() map[job.ID]*truth.Session
+	// load is the highest load of the machine for a processor.
+	load float64
 }
 
 // each makes a test of each database, which has a server and three nodes of its own.
@@ -61,9 +69,19 @@ func start(t testing.TB, name string) *cluster { return startWith(t, name, func(
 // startWith prepares each node before it starts.
 func startWith(t testing.TB, name string, prepare func(*node)) *cluster {
 	t.Helper()
-	c := &cluster{t: t, dir: t.TempDir(), lostAfter: 9 * time.Second}
-	var address *url.URL
-	c.database, address = startDatabase(t, name)
+	server, address := startDatabase(t, name)
+	return startOn(t, server, address, prepare)
+}
+
+func newCluster(t testing.TB) *cluster {
+	return &cluster{t: t, dir: t.TempDir(), lostAfter: 9 * time.Second, edited: map[string]*evidence.Job{}, rules: map[string]truth.Rule{}}
+}
+
+// startOn starts three nodes on a database.
+func startOn(t testing.TB, server database, address *url.URL, prepare func(*node)) *cluster {
+	t.Helper()
+	c := newCluster(t)
+	c.database = server
 	for i, name := range []string{"a", "b", "c"} {
 		dir := filepath.Join(c.dir, name)
 		if err := os.Mkdir(dir, 0o755); err != nil {
@@ -81,6 +99,7 @@ func startWith(t testing.TB, name string, prepare func(*node)) *cluster {
 		n.start()
 		c.nodes = append(c.nodes, n)
 	}
+	c.renewals = c.watch()
 	return c
 }
 
@@ -101,17 +120,7 @@ func (c *cluster) create() {
 	c.began = time.Now().Add(5 * time.Second).Truncate(time.Second)
 	add := func(expect evidence.Job, policy string, words ...string) {
 		c.t.Helper()
-		args, err := json.Marshal(append([]string{c.evidence()}, words...))
-		if err != nil {
-			c.t.Fatal(err)
-		}
-		text := fmt.Sprintf("name: %s\nschedule: {every: 1s, start: %q}\nrun: {shell: {command: %q, args: %s}}\npolicy: {lost_after: %s, kill_grace: 0s, missed: all, %s}\n",
-			expect.Name, c.began.Format(time.RFC3339), programs.witness, args, c.lostAfter, policy)
-		sent := time.Now()
-		c.nodes[0].apply(text)
-		c.created = append(c.created, evidence.Span{From: sent, To: time.Now()})
-		expect.Name = "default/" + expect.Name
-		c.jobs = append(c.jobs, expect)
+		c.add(expect, fmt.Sprintf("lost_after: %s, kill_grace: 0s, missed: all, %s", c.lostAfter, policy), words...)
 	}
 	for i := range 6 {
 		add(evidence.Job{Name: fmt.Sprintf("beat%d", i)}, "overlap: allow")
@@ -183,17 +192,21 @@ func (c *cluster) finish(down ...evidence.Span) *history {
 	for i := range jobs {
 		jobs[i] = c.pause(jobs[i], c.created[i])
 	}
+	defer func() {
+		if c.t.Failed() {
+			c.t.Logf("some of what has not ended: %s", c.flowsSay())
+		}
+	}()
 	eventually(c.t, "all runs end", func() bool {
 		return len(c.runs(job.StateReady, job.StateWaiting, job.StateRunning)) == 0
 	})
 	h := &history{t: c.t, runs: c.runs(job.StateDone)}
 	h.Jobs, h.Down, h.Events = jobs, down, c.events()
+	var steps []client.Run
 	for i, r := range h.runs {
-		whole, err := c.nodes[0].Run(c.t.Context(), r.ID)
-		if err != nil {
-			c.t.Fatal(err)
-		}
+		whole := c.run(r.ID)
 		h.runs[i] = whole
+		steps = append(steps, c.stepsOf(whole.Steps)...)
 		record := evidence.Record{
 			Job: r.Job, Run: r.ID.String(), Kind: string(r.Kind), Scheduled: r.Scheduled, Until: r.Until, Outcome: string(r.Outcome),
 		}
@@ -202,15 +215,37 @@ func (c *cluster) finish(down ...evidence.Span) *history {
 		}
 		h.Records = append(h.Records, record)
 	}
+	untrue := c.judge(slices.Concat(h.runs, steps), h.Events, c.renewals())
 	violations := evidence.Check(h.History)
 	for _, v := range violations {
 		c.t.Errorf("%s: %s", v.Invariant, v.Text)
 	}
-	if len(violations) > 0 {
+	if len(violations)+len(untrue) > 0 {
 		c.explain(h)
 	}
 	h.measure()
 	return h
+}
+
+// run returns a run with its attempts.
+func (c *cluster) run(id job.ID) client.Run {
+	c.t.Helper()
+	r, err := c.nodes[0].Run(c.t.Context(), id)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return r
+}
+
+// stepsOf returns the runs of steps of a flow.
+func (c *cluster) stepsOf(list []client.StepState) (runs []client.Run) {
+	for i := range list {
+		if !list[i].Run.IsZero() {
+			runs = append(runs, c.run(list[i].Run))
+		}
+		runs = append(runs, c.stepsOf(list[i].Items)...)
+	}
+	return runs
 }
 
 // explain logs what a violation may come from. The logs of the nodes follow at the end of
@@ -244,10 +279,21 @@ func (c *cluster) pause(j evidence.Job, created evidence.Span) evidence.Job {
 	paused.To = time.Now()
 	j.Between(c.began, time.Second, created, paused)
 	j.Named = map[string]int{}
+	nameClaimed(&j, &answer)
+	if edits := c.edited[j.Name]; edits != nil {
+		j.Open, j.Withdrawn = append(j.Open, edits.Open...), append(j.Withdrawn, edits.Withdrawn...)
+		for run, attempt := range edits.Named {
+			j.Named[run] = max(j.Named[run], attempt)
+		}
+	}
+	return j
+}
+
+// nameClaimed adds what an answer names as claimed.
+func nameClaimed(j *evidence.Job, answer *client.Change) {
 	for _, r := range slices.Concat(answer.Running, answer.MayStart) {
 		j.Named[r.ID.String()] = r.Attempt
 	}
-	return j
 }
 
 // runs returns all runs in some states.

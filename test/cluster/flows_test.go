@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -17,21 +16,6 @@ import (
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/job"
 )
-
-// flowsCount is how many flows run while nodes are killed and restarted: BELFRY_FLOWS, which
-// make cluster sets to 200.
-func flowsCount(t *testing.T) int {
-	t.Helper()
-	text := os.Getenv("BELFRY_FLOWS")
-	if text == "" {
-		return 20
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 {
-		t.Fatalf("BELFRY_FLOWS: %q is not a number of flows", text)
-	}
-	return n
-}
 
 // flowsPatience is how long a flow may take from its start: several of its attempts may be lost,
 // on machines that may be busy.
@@ -88,7 +72,7 @@ run:
 // startAlone starts one node with its store in SQLite.
 func startAlone(t *testing.T) *cluster {
 	t.Helper()
-	c := &cluster{t: t, dir: t.TempDir(), lostAfter: 9 * time.Second}
+	c := newCluster(t)
 	n := &node{t: t, name: "a", dir: filepath.Join(c.dir, "a")}
 	if err := os.Mkdir(n.dir, 0o755); err != nil {
 		t.Fatal(err)
@@ -118,7 +102,7 @@ func TestFlowsEndAlthoughNodesAreKilled(t *testing.T) {
 func flowsEnd(t *testing.T, c *cluster) {
 	lines := filepath.Join(c.dir, "steps")
 	c.nodes[0].apply(fmt.Sprintf(flowText, lines))
-	count := flowsCount(t)
+	count := numberOf(t, "BELFRY_FLOWS", 20)
 	began := time.Now()
 	runs := make([]job.ID, count)
 	var turn sync.RWMutex // held for reading while a node is asked that must not go

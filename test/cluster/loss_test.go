@@ -43,16 +43,8 @@ const (
 func (c *cluster) tick() {
 	c.t.Helper()
 	c.began = time.Now().Add(5 * time.Second).Truncate(time.Second)
-	args, err := json.Marshal([]string{c.evidence(), "fast"})
-	if err != nil {
-		c.t.Fatal(err)
-	}
 	for i := range tickers {
-		name := fmt.Sprintf("tick%d", i)
-		sent := time.Now()
-		c.nodes[0].apply(fmt.Sprintf("name: %s\nschedule: {every: 1s, start: %q}\nrun: {shell: {command: %q, args: %s}}\n",
-			name, c.began.Format(time.RFC3339), programs.witness, args))
-		c.jobs, c.created = append(c.jobs, evidence.Job{Name: "default/" + name, Slots: 1}), append(c.created, evidence.Span{From: sent, To: time.Now()})
+		c.add(evidence.Job{Name: fmt.Sprint("tick", i), Slots: 1}, "", "fast")
 	}
 }
 

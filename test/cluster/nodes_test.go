@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -134,8 +135,9 @@ type node struct {
 	clock, program string
 
 	cmd    *exec.Cmd
-	exited chan struct{} // closed when the process is gone
-	token  string        // of the whole cluster; empty for the first node until it has made it
+	exited chan struct{}                 // closed when the process is gone
+	asked  atomic.Pointer[client.Client] // nil while it has not said where it listens
+	token  string                        // of the whole cluster; empty for the first node until it has made it
 	starts int
 }
 
@@ -160,6 +162,13 @@ func (n *node) logFile() string { return filepath.Join(n.dir, fmt.Sprintf("log.%
 
 // start starts the node and waits until it is live.
 func (n *node) start() {
+	n.t.Helper()
+	n.launch()
+	n.await()
+}
+
+// launch starts the process of the node.
+func (n *node) launch() {
 	n.t.Helper()
 	u, err := user.Current()
 	if err != nil {
@@ -192,6 +201,12 @@ func (n *node) start() {
 		close(exited)
 	}(n.cmd, n.exited)
 	n.Client = nil
+	n.asked.Store(nil)
+}
+
+// await waits until the node is live.
+func (n *node) await() {
+	n.t.Helper()
 	eventually(n.t, "node "+n.name+" is live", func() bool {
 		select {
 		case <-n.exited:
@@ -224,6 +239,7 @@ func (n *node) connect() bool {
 		if n.Client, err = client.New(client.Config{URL: said.URL, Token: n.token}); err != nil {
 			n.t.Fatal(err)
 		}
+		n.asked.Store(n.Client)
 		return true
 	}
 	return false

@@ -144,6 +144,8 @@ var judges = map[string]func(*World, *statement) bool{
 	reason.AllSucceeded.Name: is(job.OutcomeSucceeded), reason.Succeeded.Name: is(job.OutcomeSucceeded), reason.TimeCame.Name: is(job.OutcomeSucceeded),
 	reason.Approved.Name: is(job.OutcomeSucceeded), reason.Rejected.Name: is(job.OutcomeFailed), reason.NothingWithin.Name: is(job.OutcomeTimedOut),
 	reason.Timeout.Name: is(job.OutcomeTimedOut), reason.NoResult.Name: is(job.OutcomeTimedOut),
+	reason.Because.Name: always, reason.EndedBy.Name: (*World).wasEnded, reason.Terminated.Name: (*World).wasEnded,
+	reason.TermKilled.Name: (*World).wasEnded, reason.Killed.Name: (*World).wasEnded,
 	reason.Cancelled.Name: is(job.OutcomeCancelled), reason.CancelledOnly.Name: is(job.OutcomeCancelled), reason.CancelUnknown.Name: is(job.OutcomeCancelled),
 }
 
@@ -296,6 +298,9 @@ func (c *World) stepFailed(s *statement) bool {
 	n, _ := inner.Args()["n"].(json.Number)
 	return reason.ItemsFailed.Is(inner) && s.Attempt.Outcome == job.OutcomeFailed && n.String() == strconv.Itoa(failed)
 }
+
+// wasEnded: a command that succeeded was ended by no signal.
+func (c *World) wasEnded(s *statement) bool { return s.Attempt.Outcome != job.OutcomeSucceeded }
 
 func (c *World) hasOutcome(s *statement) bool {
 	return s.text("outcome") == string(s.Attempt.Outcome)

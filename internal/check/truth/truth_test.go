@@ -75,6 +75,7 @@ func TestFalseReasonsAreFound(t *testing.T) {
 		{"the job is as it was", job.OutcomeWithdrawn, reason.JobPaused.Of("ann", job.Reason{}), nil},
 		{"the attempt never counted as lost", job.OutcomeSucceeded, reason.CameLate.Of(job.Reason{}), nil},
 		{"a failure has the reason of a loss", job.OutcomeFailed, reason.NodeSilent.Of("b", 9*time.Second), nil},
+		{"a success has the reason of a signal", job.OutcomeSucceeded, reason.EndedBy.Of("SIGTERM"), nil},
 		{"nothing judges a text of nobody", job.OutcomeFailed, job.Text("because"), nil},
 	} {
 		w := world(test.outcome, test.why)
