@@ -44,6 +44,8 @@ var verbs = map[string]verb{
 	"calendar delete":   {args: []string{"off", "--yes"}, absent: []string{"nobody", "--yes"}},
 	"calendar get":      {args: []string{"off"}, absent: []string{"nobody"}, reads: true},
 	"calendar list":     {reads: true},
+	"badge create":      {args: []string{"--job", "a"}, absent: []string{"--job", "nobody"}},
+	"badge revoke":      {args: []string{"--job", "a"}, absent: []string{"--job", "nobody"}, unrun: "it needs a badge that is there, see badge.txtar"},
 	"channel delete":    {args: []string{"ops", "--yes"}, absent: []string{"nobody", "--yes"}},
 	"executor delete":   {args: []string{"orders", "--yes"}, absent: []string{"nobody", "--yes"}},
 	"executor get":      {args: []string{"orders"}, absent: []string{"nobody"}, reads: true},

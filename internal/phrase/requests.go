@@ -122,6 +122,8 @@ var (
 	// Of tokens, sessions and secrets.
 	TokenExists      = one[string]("token_exists", "token {name} already exists", "令牌 {name} 已存在")
 	OtherNameFirst   = none("other_name_first", "choose another name, or revoke it first", "请换一个名称，或先撤销它")
+	NotBadge         = none("not_badge", "a badge shows either a job or a label, key=value", "徽章显示一个任务，或一个标签（键=值）")
+	NoSuchBadge      = none("no_such_badge", "there is no such badge", "没有此徽章")
 	TooManyTokens    = one[int]("too_many_tokens", "there are {most} tokens already, the most that are allowed", "已有 {most} 个令牌，达到上限")
 	RevokeUnneeded   = none("revoke_unneeded", "revoke tokens that are no longer needed", "请撤销不再需要的令牌")
 	NoSessionOf      = one[string]("no_session_of", "there is no session of {person}", "没有 {person} 的会话")

@@ -372,7 +372,7 @@ var table = map[string]line{
 	},
 	"internal/server/httpapi": {
 		// It has no store: the service shows and changes everything, and checks the caller.
-		imports:     []string{"internal/phrase", "internal/reason", "job", "client", "internal/server/auth", "internal/events", "internal/sys/parallel", "internal/server/service", "internal/sys/failurelog", "internal/remote/host", "internal/remote/wire"},
+		imports:     []string{"internal/phrase", "internal/reason", "job", "client", "internal/server/auth", "internal/events", "internal/sys/parallel", "internal/server/service", "internal/server/draw", "internal/sys/failurelog", "internal/remote/host", "internal/remote/wire"},
 		modules:     []string{"github.com/danielgtaylor/huma/v2", "golang.org/x/sync/semaphore"},
 		testImports: []string{"store", "store/memory", "internal/decide/engine", "internal/decide/forecast", "internal/decide/notification", "internal/node/output", "internal/server/nodeinfo", "internal/node/secret"},
 		testModules: []string{"github.com/santhosh-tekuri/jsonschema/v6", "go.uber.org/goleak"},

@@ -92,7 +92,7 @@ func isForAPI(path string) bool {
 	case "/api", "/livez", "/readyz", "/metrics", "/openapi.json", "/openapi-3.0.json":
 		return true
 	}
-	return strings.HasPrefix(path, "/api/") || strings.HasPrefix(path, "/ping/")
+	return strings.HasPrefix(path, "/api/") || strings.HasPrefix(path, "/ping/") || strings.HasPrefix(path, "/badge/")
 }
 
 // recovering answers a request whose handler panicked. Other requests continue.

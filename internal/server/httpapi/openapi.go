@@ -78,6 +78,7 @@ var tags = []*huma.Tag{
 	{Name: "load", Description: "What schedules will start."},
 	{Name: "attention", Description: "What a person should look at."},
 	{Name: "tokens", Description: "Who may do what."},
+	{Name: "badges", Description: "How jobs are, for everyone with a link."},
 	{Name: "sessions", Description: "Codes that log browsers in."},
 	{Name: "sign-in", Description: "How a person signs in on a command line."},
 	{Name: "callbacks", Description: "Results of requests that services have taken and report later."},
@@ -198,6 +199,14 @@ func (a *api) describePlain() {
 			a.huma.OpenAPI().AddOperation(operation)
 		}
 	}
+	a.huma.OpenAPI().AddOperation(&huma.Operation{
+		OperationID: "get-badge", Method: http.MethodGet, Path: "/badge/{file}", Summary: "Show a badge as SVG or JSON",
+		Parameters: []*huma.Param{{Name: "file", In: "path", Required: true, Schema: text, Description: "What the link of the badge ends with: its secret with .svg or .json."}},
+		Responses: map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{
+			"image/svg+xml":    {Schema: text},
+			"application/json": {Schema: a.huma.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[client.BadgeState](), true, "BadgeState")},
+		}}},
+	})
 	add("/livez", "livez", "Report that the process responds", "text/plain", text, http.StatusOK)
 	add("/readyz", "readyz", "Report whether requests can be served, and why not", "text/plain", text, http.StatusOK, http.StatusServiceUnavailable)
 	if a.Metrics != nil {
@@ -278,7 +287,7 @@ const answersKey = "answers"
 func problemsOf(o *huma.Operation, wanted need) []int {
 	list := []int{http.StatusForbidden, http.StatusInternalServerError}
 	switch {
-	case strings.HasPrefix(o.Path, "/ping/"):
+	case strings.HasPrefix(o.Path, "/ping/"), strings.HasPrefix(o.Path, "/badge/"):
 		return append(list, http.StatusBadRequest, http.StatusNotFound, http.StatusConflict, http.StatusServiceUnavailable, http.StatusGatewayTimeout)
 	case wanted.public && !strings.HasPrefix(o.Path, "/api/"):
 		return list

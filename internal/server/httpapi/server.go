@@ -36,6 +36,8 @@ func (a *api) serverRoutes() {
 		}, http.StatusNotFound, http.StatusConflict)
 	}
 	register(a, "GET /audit", "list-audit", "List changes, the latest first", may(service.Read), a.listAudit)
+	register(a, "POST /badges", "create-badge", "Create the badge of a job or label, in place of the one before", may(service.Define, smallBody), taking(a.Service.Badges.Create), http.StatusOK, http.StatusNotFound)
+	register(a, "POST /badges:revoke", "revoke-badge", "End the link of a badge", may(service.Define, smallBody), taking(a.Service.Badges.Revoke), http.StatusOK, http.StatusNotFound)
 	register(a, "GET /tokens", "list-tokens", "List tokens by name", may(service.Administer), a.listTokens)
 	register(a, "POST /tokens", "create-token", "Create a token", may(service.Administer, smallBody), a.createToken, http.StatusCreated)
 	register(a, "DELETE /tokens/{name}", "revoke-token", "Revoke a token", may(service.Administer), a.revokeToken)

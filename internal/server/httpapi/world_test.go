@@ -141,6 +141,11 @@ func (w *world) fill() {
 	_, err = w.store.PutToken(ctx, store.PutToken{Name: "ping:default/reported", Hash: auth.HashOf(pingKey), Role: "ping", Namespace: "default", Actor: "alice"})
 	must(err)
 
+	for name, key := range map[string]string{"badge:default/nightly": badgeKey, "badge:default?team=shop": badgeKey + "-team"} {
+		_, err = w.store.PutToken(ctx, store.PutToken{Name: name, Hash: auth.HashOf(key), Role: "badge", Namespace: "default", Actor: "alice"})
+		must(err)
+	}
+
 	n := w.node()
 	for _, run := range []*client.Run{&w.ended, &w.active} {
 		made, err := w.store.Trigger(ctx, []store.TriggerItem{{
@@ -169,6 +174,9 @@ const tokenOfJoining = "of rack"
 
 // pingKey is the ping key of the job named reported.
 const pingKey = "the-key-of-reported"
+
+// badgeKey is the secret of the badge of the job named nightly.
+const badgeKey = "the-badge-of-nightly"
 
 // changes returns how much has been changed so far: each change has a record in
 // the audit.
@@ -220,7 +228,7 @@ func (w *world) target(o *operation) string {
 	case strings.HasPrefix(o.path, "/api/v1/notifications/"):
 		id = w.notification
 	}
-	return strings.NewReplacer("{namespace}", "default", "{name}", name, "{id}", id, "{version}", "1", "{session}", session.String(), "{key}", pingKey, "{number}", strconv.Itoa(callbackNumber), "{signal}", "start", "{step}", "ask", "{person}", "sso:ann@example.com").Replace(o.path)
+	return strings.NewReplacer("{namespace}", "default", "{name}", name, "{id}", id, "{version}", "1", "{session}", session.String(), "{key}", pingKey, "{file}", badgeKey+".json", "{number}", strconv.Itoa(callbackNumber), "{signal}", "start", "{step}", "ask", "{person}", "sso:ann@example.com").Replace(o.path)
 }
 
 // flow starts a flow that waits for an approval and a signal, and returns its run.
@@ -286,6 +294,8 @@ func examples(t testing.TB, o *operation) []string {
 		return []string{`{"name": "nightly", "run": {"shell": "true"}}`, everything(t, "nightly")}
 	case "snooze-attention", "wake-attention", "take-attention", "release-attention", "note-attention":
 		return []string{`{"job": "default/release", "until": "2036-12-01T08:00:00Z", "next_version": true, "another_cause": true, "note": "ask the vendor"}`}
+	case "create-badge", "revoke-badge":
+		return []string{`{"job": "default/nightly"}`, `{"label": "team=shop", "namespace": "default"}`}
 	case "retry-runs":
 		return []string{`{"runs": ["01M7WSD70J4JVRQ9N4TN6P9NR3", "01M7WSD70J4JVRQ9N4TN6P9NR4"]}`}
 	case "put-calendar":

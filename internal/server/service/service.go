@@ -123,6 +123,7 @@ type Service struct {
 	Audit     *Audit
 	Access    *Access
 	Reports   *Reports
+	Badges    *Badges
 	Callbacks *Callbacks
 	Attention *Attention
 	Stats     *Stats
@@ -183,6 +184,7 @@ func New(c Config) (*Service, error) {
 		Audit:         &Audit{shared: s, store: c.Store},
 		Access:        &Access{store: c.Store, tokens: c.Tokens, sharedUser: c.SharedUser},
 		Reports:       &Reports{shared: s, jobs: jobs, store: c.Store, tokens: c.Tokens},
+		Badges:        &Badges{shared: s, jobs: jobs, store: c.Store, tokens: c.Tokens},
 		Callbacks:     &Callbacks{shared: s, store: c.Store},
 		Attention:     &Attention{jobs: jobs, runs: runs, nodes: nodes, alarms: notifications, store: c.Store},
 		Stats:         stats,
