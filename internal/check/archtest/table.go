@@ -111,7 +111,7 @@ var table = map[string]line{
 		pure: true,
 		// Steps that share a document share its public view.
 		std:     []string{"sync/atomic"},
-		imports: []string{"internal/reason", "cron", "internal/decide/flow", "job", "store"},
+		imports: []string{"internal/phrase", "internal/reason", "cron", "internal/decide/flow", "job", "store"},
 	},
 	// Package engine decides about flows by it.
 	"internal/decide/flow": {

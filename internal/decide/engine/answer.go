@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/internal/decide/flow"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -29,7 +30,7 @@ func (o *AnswerFlow) Decide(b *Batch) error {
 		return store.ErrNotFound
 	}
 	if !isFlow(&m.Run) {
-		return fmt.Errorf("run %s: %w: it is not that of a flow which has begun", o.Run, store.ErrConflict)
+		return o.refused(phrase.NotFlowRun)
 	}
 	f := b.flowOf(m)
 	var refs []flow.Ref
@@ -42,7 +43,7 @@ func (o *AnswerFlow) Decide(b *Batch) error {
 		return o.keep(b, m, f)
 	}
 	if len(refs) == 0 {
-		return fmt.Errorf("run %s: %w: %s", o.Run, store.ErrConflict, o.whyNot(f))
+		return o.refused(o.whyNot(f))
 	}
 	a := job.Attempt{Number: 1, Ended: b.now}
 	a.Outcome, a.Reason = AnswerOf(&o.FlowAnswer)
@@ -61,7 +62,7 @@ func (o *AnswerFlow) Decide(b *Batch) error {
 		}
 		res := store.Result{Outcome: a.Outcome, Value: value}
 		if b.bounded(c, &res); res.Outcome != a.Outcome {
-			return fmt.Errorf("run %s: %w: %s", o.Run, store.ErrConflict, res.Reason)
+			return o.refused(phrase.Said.Of(phrase.Words(res.Reason.String())))
 		}
 		c.value = res.Value
 		end := a
@@ -71,6 +72,11 @@ func (o *AnswerFlow) Decide(b *Batch) error {
 	o.audit(b, m, action)
 	b.advance(m)
 	return nil
+}
+
+// refused is the error of an answer that does not fit.
+func (o *AnswerFlow) refused(why phrase.Text) error {
+	return fmt.Errorf("run %s: %w: %w", o.Run, store.ErrConflict, phrase.Mistake(why))
 }
 
 // AnswerOf returns the outcome and reason of a step for an answer.
@@ -103,7 +109,7 @@ func (o *AnswerFlow) comesEarly(f *flowRun) bool {
 // progress of the flow.
 func (o *AnswerFlow) keep(b *Batch, m *member, f *flowRun) error {
 	if why := tooLarge(f, o.Data); !why.IsZero() {
-		return fmt.Errorf("run %s: %w: %s", o.Run, store.ErrConflict, why)
+		return o.refused(phrase.Said.Of(phrase.Words(why.String())))
 	}
 	if f.Early == nil {
 		f.Early = map[string]flow.Early{}
@@ -123,18 +129,18 @@ func (o *AnswerFlow) concerns(step string, w *job.Wait) bool {
 }
 
 // whyNot explains why the answer concerns no step.
-func (o *AnswerFlow) whyNot(f *flowRun) string {
+func (o *AnswerFlow) whyNot(f *flowRun) phrase.Text {
 	if o.Signal != "" {
-		return "no step waits for signal " + o.Signal
+		return phrase.NoStepWaits.Of(o.Signal)
 	}
 	i := slices.IndexFunc(f.State.Steps, func(s flow.StepState) bool { return s.Name == o.Step })
 	switch {
 	case i < 0:
-		return "there is no step " + o.Step
+		return phrase.NoFlowStep.Of(phrase.Quoted(o.Step))
 	case f.State.Steps[i].Mark.IsOver():
-		return "step " + o.Step + " is over: " + f.State.Steps[i].Reason.String()
+		return phrase.StepIsOver.Of(o.Step)
 	case f.State.Steps[i].Mark == flow.Pending:
-		return "step " + o.Step + " has not started"
+		return phrase.StepNotStarted.Of(o.Step)
 	}
-	return "step " + o.Step + " does not wait for an approval"
+	return phrase.StepNeedsNoApproval.Of(o.Step)
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -103,7 +104,7 @@ func (b *Batch) put(item *PutItem, names Names) (j *Job, changed bool, err error
 			return nil, false, err
 		}
 		if way != nil {
-			return nil, false, fmt.Errorf("%w: %s", store.ErrCycle, CycleInWords(way))
+			return nil, false, fmt.Errorf("%w: %w", store.ErrCycle, phrase.Mistake(phrase.GoesRound.Of(CycleInWords(way))))
 		}
 	}
 	policy := item.Policy

@@ -109,6 +109,11 @@ func TestFlowStepsLinkToTheirRuns(t *testing.T) {
 	if found := attention(t, s, admin, ""); len(found) > 0 {
 		t.Errorf("an approval is pending already: %+v", found)
 	}
+	for name, code := range map[string]string{"publish": "step_not_started", "extract": "step_needs_no_approval", "print": "no_flow_step"} {
+		if _, err := s.Runs.Approve(t.Context(), admin, run.ID, name, false, ""); ErrorOf(err).Detail.Code() != code {
+			t.Errorf("an answer to the step %s is refused with %s", name, ErrorOf(err).Detail.Stored())
+		}
+	}
 	b.finish(step, job.OutcomeSucceeded)
 	b.pass(time.Second)
 	if asks, err := s.Runs.Get(t.Context(), admin, run.ID); err != nil || !strings.Contains(asks.Steps[1].Waits, "waits for a person since 20") || !strings.Contains(asks.Steps[1].Waits, ": publish?") {

@@ -346,8 +346,8 @@ func putError(err error, p store.PutJob) error {
 	case errors.Is(err, store.ErrExists):
 		return exists(name)
 	case errors.Is(err, store.ErrCycle):
-		_, way, _ := strings.Cut(err.Error(), store.ErrCycle.Error()+": ")
-		return refuse(client.TypeInvalid, mistakesIn(1)).withErrors(mistakeAt("", "schedule.on", phrase.GoesRound.Of(way), phrase.BreakCycle))
+		way, _ := phrase.InWords(err)
+		return refuse(client.TypeInvalid, mistakesIn(1)).withErrors(mistakeAt("", "schedule.on", way, phrase.BreakCycle))
 	case errors.Is(err, store.ErrNotFound):
 		return refuse(client.TypeConflict, phrase.DeletedMeanwhile.Of(name))
 	case errors.Is(err, store.ErrConflict):

@@ -583,8 +583,8 @@ func (s *Runs) answer(ctx context.Context, who Caller, a store.FlowAnswer) (clie
 	case errors.Is(err, store.ErrNotFound):
 		return client.Run{}, refuse(client.TypeConflict, phrase.EndedAlready.Of(a.Run, ""))
 	case errors.Is(err, store.ErrConflict):
-		_, why, _ := strings.Cut(err.Error(), store.ErrConflict.Error()+": ")
-		return client.Run{}, refuse(client.TypeConflict, phrase.Said.Of(phrase.Words(why)))
+		why, _ := phrase.InWords(err)
+		return client.Run{}, refuse(client.TypeConflict, why)
 	case err != nil:
 		return client.Run{}, err
 	}
