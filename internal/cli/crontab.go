@@ -291,9 +291,13 @@ func checkFormats(ask importFlags, tables []cronTable) error {
 		_, err := user.Lookup(name)
 		return name == "root" || err == nil
 	}
+	isProgram := func(name string) bool {
+		_, err := exec.LookPath(name)
+		return err == nil
+	}
 	for _, t := range tables {
-		if ask.format == "" && ask.user == "" && t.user == "" && crontab.FormatOf(t.path) == crontab.User && crontab.HasUserColumn(t.text, isUser) {
-			return misused("%s: each line has a user of this machine before its command, as a system crontab has", t.name).
+		if ask.format == "" && ask.user == "" && t.user == "" && crontab.FormatOf(t.path) == crontab.User && crontab.HasUserColumn(t.text, isUser, isProgram) {
+			return misused("%s: its lines have users before their commands, as a system crontab has", t.name).
 				withHint("--format system reads it as one; --format user reads these words as commands")
 		}
 	}

@@ -24,13 +24,9 @@ const ownerLabel = "belfry/owner"
 // applyImport creates the jobs of the lines, and then comments out the lines whose jobs can run.
 // The server is first, so that its refusal changes nothing.
 func applyImport(ctx context.Context, env Env, ask importFlags, tables []cronTable, documents []job.Document) error {
-	for _, t := range tables {
-		if !ask.commentOut || t.user != "" || t.path == "" {
-			continue // crontab(1) or a person replaces it
-		}
-		if err := mayReplace(t.path); err != nil {
-			return failed("%s: its lines cannot be commented out, and nothing was changed: %v", t.name, err).
-				withHint("run this as root, or as the owner of the file who is in its group, or leave out --comment-out and change the lines by hand")
+	if ask.commentOut {
+		if err := refuseKept(tables); err != nil {
+			return err
 		}
 	}
 	server, err := connect(env, ask.connection)
@@ -109,6 +105,20 @@ func applyImport(ctx context.Context, env Env, ask importFlags, tables []cronTab
 		return err
 	}
 	return commentOut(ctx, env, tables, able, ask.dryRun)
+}
+
+// refuseKept refuses tables whose files this user may not replace.
+func refuseKept(tables []cronTable) error {
+	for _, t := range tables {
+		if t.user != "" || t.path == "" {
+			continue // crontab(1) or a person replaces it
+		}
+		if err := mayReplace(t.path); err != nil {
+			return failed("%s: its lines cannot be commented out, and nothing was changed: %v", t.name, err).
+				withHint("run this as root, or as the owner of the file who is in its group, or leave out --comment-out and change the lines by hand")
+		}
+	}
+	return nil
 }
 
 // withoutPresentChannels removes existing channels: someone may have set their user and password,

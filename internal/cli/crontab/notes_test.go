@@ -67,7 +67,12 @@ func TestAbsentUsersAreNamed(t *testing.T) {
 
 func TestSystemCrontabsAreKnownByTheirUsers(t *testing.T) {
 	isUser := func(word string) bool { return word == "root" || word == "www-data" || word == "backup" }
+	isProgram := func(word string) bool { return word == "echo" || word == "backup" }
 	for text, want := range map[string]bool{
+		"0 3 * * * root /bin/true\n0 4 * * * deploy /opt/absent/用户\n":                                          true, // who was deleted here
+		"0 3 * * * root /bin/true\n0 4 * * * echo hello\n":                                                     false,
+		"0 3 * * * deploy /opt/a\n":                                                                            false,
+		"0 3 * * * root /bin/true\n0 4 * * * A=1 /opt/a\n":                                                     false,
 		"# 系统\nSHELL=/bin/sh\n17 * * * *\troot\tcd / && run-parts /etc/cron.hourly\n@daily www-data /opt/站点\n": true,
 		"0 3 * * * root /bin/true\n0 4 * * * /bin/false\n":                                                     false,
 		"0 3 * * * backup\n":                     false, // a command without a user
@@ -76,7 +81,7 @@ func TestSystemCrontabsAreKnownByTheirUsers(t *testing.T) {
 		"MAILTO=root\n# 0 3 * * * root true\n\n": false,
 		"0 3 * *\n":                              false,
 	} {
-		if got := crontab.HasUserColumn(text, isUser); got != want {
+		if got := crontab.HasUserColumn(text, isUser, isProgram); got != want {
 			t.Errorf("%q: %v, want %v", text, got, want)
 		}
 	}

@@ -37,10 +37,14 @@ func (r *reader) crontab(text string) {
 	}
 }
 
-// HasUserColumn reports whether each line of a crontab has a user before its command, as in the
-// system's crontab. A crontab without a line has none.
-func HasUserColumn(text string, isUser func(word string) bool) bool {
-	lines := 0
+// userName is what useradd accepts as a name.
+var userName = regexp.MustCompile(`^[a-z_][a-z0-9_-]*$`)
+
+// HasUserColumn reports whether the lines of a crontab have a user before their commands, as in the
+// system's crontab: one of them a user of this machine, and the others at least a word that is neither
+// a path nor a program. A crontab without a line has none.
+func HasUserColumn(text string, isUser, isProgram func(word string) bool) bool {
+	users := 0
 	for _, line := range numbered(text) {
 		trimmed := strings.TrimLeft(line, blank)
 		if trimmed == "" || trimmed[0] == '#' {
@@ -55,12 +59,16 @@ func HasUserColumn(text string, isUser func(word string) bool) bool {
 		}
 		_, rest := words(trimmed, fields)
 		user, command := words(rest, 1)
-		if command == "" || !isUser(user) {
+		switch {
+		case command == "":
+			return false
+		case isUser(user):
+			users++
+		case !userName.MatchString(user) || isProgram(user):
 			return false
 		}
-		lines++
 	}
-	return lines > 0
+	return users > 0
 }
 
 // MailTo returns the first address of MAILTO in a crontab, "" without one.
