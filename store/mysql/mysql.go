@@ -191,9 +191,10 @@ func (d *database) KeepsNotices() bool { return true }
 // Alone implements sqldb.DB.
 func (d *database) Alone() bool { return false }
 
-// Lateral implements sqldb.DB: MariaDB does not support it.
+// Caches implements sqldb.DB.
 func (d *database) Caches() bool { return false }
 
+// Lateral implements sqldb.DB: MariaDB does not support it.
 func (d *database) Lateral() bool { return false }
 
 // Failures implements sqldb.DB. An index has all rows: the column is computed for it.

@@ -308,9 +308,10 @@ func (d *database) KeepsNotices() bool { return false }
 // Alone implements sqldb.DB.
 func (d *database) Alone() bool { return true }
 
-// Lateral implements sqldb.DB: SQLite does not support it.
+// Caches implements sqldb.DB.
 func (d *database) Caches() bool { return false }
 
+// Lateral implements sqldb.DB: SQLite does not support it.
 func (d *database) Lateral() bool { return false }
 
 // Failures implements sqldb.DB. Without statistics SQLite prefers the table.
