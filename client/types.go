@@ -815,8 +815,8 @@ type DueJob struct {
 // LinesQuery selects lines of the output of an attempt.
 type LinesQuery struct {
 	Attempt int    // 0: the latest
-	Stream  string // stdout or stderr; "" for both. From then counts only its lines
-	From    int    // the first line, from 1. 0: a search begins with the first line, other requests return the last lines
+	Stream  string // stdout or stderr; "" for both
+	From    int    // the place of the first line, from 1. 0: a search begins with the first line, other requests return the last lines
 	Count   int    // the most lines; 0 for the server's default
 	Text    string // for a search: text of the lines, ignoring case
 	Errors  bool   // for a search: only lines that name an error
@@ -849,18 +849,19 @@ type ComparedLine struct {
 // OutputLines are lines of the output of an attempt.
 type OutputLines struct {
 	Attempt int          `json:"attempt" doc:"The number of the attempt."`
-	Total   int          `json:"total" doc:"How many lines there are so far, of the stream that was asked for; of a search how far it looked."`
+	Total   int          `json:"total" doc:"How many lines are kept so far, of the stream that was asked for; of a search how far it looked."`
 	Items   []OutputLine `json:"items" nullable:"false" doc:"The lines."`
 	// LeftOut counts what exceeds the limit of the output.
-	LeftOut     int64 `json:"left_out,omitempty" doc:"How many bytes of the output are not kept, beyond output_limit of the server. They are not found by a search, and the numbers of the lines behind them count what is kept."`
-	LeftOutLine int   `json:"left_out_line,omitempty" doc:"The first line that stands for bytes that are not kept."`
-	NextLine    int   `json:"next_line,omitempty" doc:"The next line that contains the text, if there are more than were asked for."`
+	LeftOut     int64 `json:"left_out,omitempty" doc:"How many bytes of the output are not kept, beyond output_limit of the server. They are not found by a search."`
+	LeftOutLine int   `json:"left_out_line,omitempty" doc:"The number of the line that says so: the first one that is missing."`
+	LeftOutTo   int   `json:"left_out_to,omitempty" doc:"The last line that is missing; absent if less than a line is, or if an earlier version has written the output, whose numbers count what is kept."`
+	NextLine    int   `json:"next_line,omitempty" doc:"The place of the next line that contains the text, if there are more than were asked for."`
 }
 
 // OutputLine is a line of output, which output of the other stream ends.
 type OutputLine struct {
-	Line   int       `json:"line" doc:"Its number, from 1."`
-	Place  int       `json:"place,omitempty" doc:"Its place among the lines of the stream that was asked for, from 1."`
+	Line   int       `json:"line" doc:"Its number among all that were written, from 1."`
+	Place  int       `json:"place" doc:"Its place among the kept lines of the stream that was asked for, from 1."`
 	Time   time.Time `json:"time,omitzero" doc:"When its beginning was written."`
 	Stream string    `json:"stream,omitempty" enum:"stdout,stderr" doc:"What it was written to; absent where the line says what is left out."`
 	Text   string    `json:"text" doc:"Its text, without its end."`

@@ -35,6 +35,9 @@ type Capture struct {
 	// processed it yet.
 	dirty bool
 
+	lines     lineCount
+	uncounted bool // a version that did not count lines began the capture
+
 	made     int64 // blocks
 	seq      int   // number of the next chunk
 	bytes    int64 // written
@@ -75,6 +78,7 @@ type block struct {
 	number int64 // from 0
 	seq    int   // number of the chunk, once packed
 	offset int64
+	lines  int64 // that end before it
 	bytes  int
 	began  time.Time // in whole milliseconds
 	limit  int       // of len(data)
@@ -199,8 +203,12 @@ func (c *Capture) write(s Stream, p []byte) {
 	now := c.collector.now()
 	for len(p) > 0 {
 		b := c.open(now, len(p))
+		if b.bytes == 0 {
+			b.lines = c.lines.before(s)
+		}
 		had := cap(b.data)
 		n := b.add(now, s, p)
+		c.lines.add(s, p[:n])
 		c.hold(int64(cap(b.data) - had))
 		c.bytes += int64(n)
 		p = p[n:]
@@ -235,7 +243,7 @@ func (c *Capture) open(now time.Time, want int) *block {
 		c.inTail = true
 	}
 	if c.inTail {
-		limit = c.collector.chunkMax
+		limit = min(c.collector.chunkMax, ChunkMax-markMax) // the count of lines is added at the end
 		for scarce && len(c.pending) > c.heads {
 			c.leaveOut()
 		}
@@ -263,8 +271,9 @@ func (c *Capture) open(now time.Time, want int) *block {
 
 // reserve makes room for n more bytes, or for as many as the limit allows.
 func (b *block) reserve(n int) {
-	if need := min(len(b.data)+n, b.limit); need > cap(b.data) {
-		grown := make([]byte, len(b.data), min(max(need, 2*cap(b.data)), b.limit))
+	most := b.limit + markMax // the count of lines needs no other buffer
+	if need := min(len(b.data)+n, most); need > cap(b.data) {
+		grown := make([]byte, len(b.data), min(max(need, 2*cap(b.data)), most))
 		copy(grown, b.data)
 		b.data = grown
 	}
@@ -304,6 +313,11 @@ func (c *Capture) seal() {
 	b.sealed = true
 	if !c.closed {
 		c.remember(b)
+	}
+	if b.tail && !c.uncounted {
+		had := cap(b.data)
+		b.data = appendLines(b.data, b.lines)
+		c.hold(int64(cap(b.data) - had))
 	}
 	// Compression does not count, so that the kept part does not depend on the times of flushes.
 	b.cost = chunkCost + len(b.data)

@@ -8,16 +8,19 @@ import (
 
 // State is a capture that another version of the program continues.
 type State struct {
-	Made     int64 `json:"made"`
-	Seq      int   `json:"seq"`
-	Bytes    int64 `json:"bytes"`
-	Lost     int64 `json:"lost,omitempty"`
-	HeadLeft int   `json:"head_left"`
-	InTail   bool  `json:"in_tail,omitempty"`
-	TailCost int   `json:"tail_cost,omitempty"`
-	DropFrom int   `json:"drop_from,omitempty"`
-	DropTo   int   `json:"drop_to,omitempty"`
-	Heads    int   `json:"heads,omitempty"`
+	Made  int64 `json:"made"`
+	Seq   int   `json:"seq"`
+	Bytes int64 `json:"bytes"`
+	// Lines and InLine count lines. Both are zero, despite Bytes, from versions that did not count.
+	Lines    int64  `json:"lines,omitempty"`
+	InLine   Stream `json:"in_line,omitempty"`
+	Lost     int64  `json:"lost,omitempty"`
+	HeadLeft int    `json:"head_left"`
+	InTail   bool   `json:"in_tail,omitempty"`
+	TailCost int    `json:"tail_cost,omitempty"`
+	DropFrom int    `json:"drop_from,omitempty"`
+	DropTo   int    `json:"drop_to,omitempty"`
+	Heads    int    `json:"heads,omitempty"`
 	// Kept are the stored blocks of the last half: number, cost and bytes of each.
 	Kept    [][3]int32    `json:"kept,omitempty"`
 	Pending []StoredBlock `json:"pending,omitempty"`
@@ -60,6 +63,9 @@ func (c *Capture) Carry() State {
 		Made: c.made, Seq: c.seq, Bytes: c.bytes, Lost: c.lost, HeadLeft: c.headLeft, InTail: c.inTail, TailCost: c.tailCost,
 		DropFrom: c.dropFrom, DropTo: c.dropTo, Heads: c.heads,
 	}
+	if !c.uncounted {
+		s.Lines, s.InLine = c.lines.ended, c.lines.open
+	}
 	for _, k := range c.kept {
 		s.Kept = append(s.Kept, [3]int32{k.seq, k.cost, k.bytes})
 	}
@@ -79,6 +85,7 @@ func (c *Collector) Resume(run job.ID, attempt int, s State) *Capture {
 	capture := c.Capture(run, attempt)
 	capture.made, capture.seq, capture.bytes, capture.lost, capture.headLeft = s.Made, s.Seq, s.Bytes, s.Lost, s.HeadLeft
 	capture.inTail, capture.tailCost, capture.dropFrom, capture.dropTo, capture.heads = s.InTail, s.TailCost, s.DropFrom, s.DropTo, s.Heads
+	capture.lines, capture.uncounted = lineCount{s.Lines, s.InLine}, s.Bytes > 0 && s.Lines == 0 && s.InLine == 0
 	for _, k := range s.Kept {
 		capture.kept = append(capture.kept, span{k[0], k[1], k[2]})
 	}

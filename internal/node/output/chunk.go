@@ -100,7 +100,8 @@ const (
 
 // A record is a mark and its data: the milliseconds since the previous record, or since
 // Chunk.Time, doubled, plus one for stderr, as a varint; the length as two bytes,
-// little-endian; that many bytes.
+// little-endian; that many bytes. A record without bytes, at the end, has in place of the
+// milliseconds how many lines of both streams end before the chunk; earlier versions pass over it.
 const (
 	lengthSize = 2
 	markMax    = binary.MaxVarintLen64 + lengthSize
@@ -115,12 +116,55 @@ const ChunkMax = 64 << 10
 // and saves 70 bytes, less than a row costs anyway; 512 bytes shrink to half in 11 µs.
 const rawMax = 512
 
+// linesMax bounds a count of lines, as a mark cannot hold more.
+const linesMax = 1 << 42
+
+// appendLines appends the record with the number of lines before a chunk.
+func appendLines(data []byte, lines int64) []byte {
+	data = binary.AppendUvarint(data, uint64(min(lines, linesMax))<<1)
+	return append(data, 0, 0)
+}
+
+// lineCount counts the lines of both streams. A line ends where the other stream interrupts it.
+type lineCount struct {
+	ended int64
+	open  Stream // of an unfinished line
+}
+
+// before returns how many lines end before output of a stream.
+func (l *lineCount) before(s Stream) int64 {
+	if l.open != 0 && l.open != s {
+		return l.ended + 1
+	}
+	return l.ended
+}
+
+func (l *lineCount) add(s Stream, p []byte) {
+	l.ended, l.open = l.before(s)+int64(bytes.Count(p, newline)), s
+	if p[len(p)-1] == '\n' {
+		l.open = 0
+	}
+}
+
+var newline = []byte("\n")
+
+// linesBefore returns how many lines end before the chunk, if it says so.
+func (c *Chunk) linesBefore() (lines int64, ok bool) {
+	for p, err := range c.records() {
+		if err == nil && len(p.Data) == 0 {
+			return p.lines, true
+		}
+	}
+	return 0, false
+}
+
 // Piece is one write to a stream.
 type Piece struct {
 	Offset int64
 	Time   time.Time
 	Stream Stream
 	Data   []byte
+	lines  int64 // that end before the chunk; in a piece without data
 }
 
 // errDamaged is wrapped with the details.
@@ -129,6 +173,17 @@ var errDamaged = errors.New("the chunk is damaged")
 // Pieces returns the content of the chunk, in the order of writing. It yields an error and no
 // further piece if the chunk is damaged or of a later version.
 func (c *Chunk) Pieces() iter.Seq2[Piece, error] {
+	return func(yield func(Piece, error) bool) {
+		for p, err := range c.records() {
+			if (err != nil || len(p.Data) > 0) && !yield(p, err) {
+				return
+			}
+		}
+	}
+}
+
+// records returns the content like Pieces, and the count of lines as a piece without data.
+func (c *Chunk) records() iter.Seq2[Piece, error] {
 	return func(yield func(Piece, error) bool) {
 		fail := func(err error) {
 			yield(Piece{}, fmt.Errorf("read output %d of run %v, attempt %d: %w", c.Seq, c.Run, c.Attempt, err))
@@ -151,6 +206,12 @@ func (c *Chunk) Pieces() iter.Seq2[Piece, error] {
 			if length > len(records) {
 				fail(fmt.Errorf("%w: a record is cut off", errDamaged))
 				return
+			}
+			if length == 0 {
+				if !yield(Piece{Offset: p.Offset, Time: p.Time, Stream: Stdout, lines: int64(mark >> 1)}, nil) {
+					return
+				}
+				continue
 			}
 			p.Time = p.Time.Add(time.Duration(mark>>1) * time.Millisecond)
 			p.Stream = Stdout + Stream(mark&1)

@@ -299,9 +299,15 @@ func TestHeadAndTailAreKept(t *testing.T) {
 	if !cut {
 		t.Fatal("the cut is not marked")
 	}
-	head = strings.TrimSuffix(head, "\n")
+	if !strings.HasPrefix(all.String(), head) {
+		head = strings.TrimSuffix(head, "\n") // which the cut has ended
+	}
 	mark, tail, _ := strings.Cut(tail, "\n")
-	if want := "1.0 MB left out …"; mark != want {
+	from, to := strings.Count(head, "\n")+1, 100_000-strings.Count(tail, "\n")
+	if !strings.HasSuffix(head, "\n") {
+		from++ // of this line the beginning is kept, and of one the end
+	}
+	if want := fmt.Sprintf("lines %d to %d are missing (1.0 MB) …", from, to); mark != want {
 		t.Errorf("the cut is marked %q, not %q", mark, want)
 	}
 	if !strings.HasPrefix(all.String(), head) || !strings.HasSuffix(all.String(), tail) {
@@ -363,6 +369,9 @@ func compareWithModel(t *testing.T, random *rand.Rand) {
 		data := make([]byte, random.IntN(size))
 		for i := range data {
 			data[i] = byte('a' + random.IntN(26))
+			if random.IntN(40) == 0 {
+				data[i] = '\n'
+			}
 		}
 		w := written{time.Now(), output.Stdout, data}
 		if random.IntN(3) == 0 {
@@ -439,6 +448,18 @@ func compareWithModel(t *testing.T, random *rand.Rand) {
 			}
 		}
 	}
+	reader := output.Reader{}
+	for _, chunk := range shelf.chunks(run1) {
+		if chunk.Offset != reader.Next {
+			reader.Skip(nil, &chunk)
+			if want := linesBefore(all, streams, int(chunk.Offset)); reader.Lines != want {
+				t.Errorf("%d lines end before offset %d, not %d", want, chunk.Offset, reader.Lines)
+			}
+		}
+		if _, err := reader.Append(nil, &chunk); err != nil {
+			t.Error(err)
+		}
+	}
 	if next != int64(len(all)) {
 		t.Errorf("the last %d bytes are missing", int64(len(all))-next)
 	}
@@ -454,6 +475,16 @@ func compareWithModel(t *testing.T, random *rand.Rand) {
 	if want := (output.Summary{Bytes: int64(len(all)), Kept: stored, Lost: lost}); summary != want {
 		t.Errorf("the summary is %+v, not %+v", summary, want)
 	}
+}
+
+// linesBefore returns how many lines end before an offset.
+func linesBefore(all []byte, streams []output.Stream, offset int) (lines int64) {
+	for i := range offset {
+		if all[i] == '\n' || i+1 < len(all) && streams[i+1] != streams[i] {
+			lines++
+		}
+	}
+	return lines
 }
 
 // timeAt returns when the byte at an offset was written.

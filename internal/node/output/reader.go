@@ -13,6 +13,9 @@ type Reader struct {
 	// attempt still writes.
 	Next int64
 
+	// Lines is how many lines of both streams end before Next, 0 for unknown unless Next is 0.
+	Lines int64
+
 	// Stream restricts the output to a stream. Default: both.
 	Stream Stream
 
@@ -28,21 +31,21 @@ type Reader struct {
 	Zone *time.Location
 
 	inLine Stream // stream of an unfinished line
+	open   Stream // the same, whatever is chosen
 }
 
 // Append appends the text of a chunk to dst, from Next. Chunks must come in the order of Seq. If
-// one begins after Next, a line gives the size of the gap. For a damaged chunk it appends the
+// one begins after Next, a line says what is missing. For a damaged chunk it appends the
 // readable part and returns an error; Next is then after the chunk, and the next one may be read.
 func (r *Reader) Append(dst []byte, chunk *Chunk) ([]byte, error) {
 	if chunk.End() <= r.Next {
 		return dst, nil
 	}
-	if lost := chunk.Offset - r.Next; lost > 0 {
-		dst = r.breakLine(dst)
-		dst = fmt.Appendf(dst, "… %s left out …\n", size(lost))
-		r.Next = chunk.Offset
+	dst = r.Skip(dst, chunk)
+	from, count := r.Next, lineCount{r.Lines, r.open}
+	if r.Next == 0 || r.Lines > 0 {
+		defer func() { r.Lines, r.open = count.ended, count.open }()
 	}
-	from := r.Next
 	r.Next = chunk.End()
 	for piece, err := range chunk.Pieces() {
 		if err != nil {
@@ -51,11 +54,40 @@ func (r *Reader) Append(dst []byte, chunk *Chunk) ([]byte, error) {
 		if skip := from - piece.Offset; skip > 0 {
 			piece.Data = piece.Data[min(skip, int64(len(piece.Data))):]
 		}
+		if len(piece.Data) > 0 {
+			count.add(piece.Stream, piece.Data)
+		}
 		if len(piece.Data) > 0 && (r.Stream == 0 || r.Stream == piece.Stream) && !piece.Time.Before(r.Since) {
 			dst = r.piece(dst, piece)
 		}
 	}
 	return dst, nil
+}
+
+// Skip appends the line that says what is missing before a chunk, if anything is. The rest of the chunk
+// is read by Append.
+func (r *Reader) Skip(dst []byte, chunk *Chunk) []byte {
+	lost := chunk.Offset - r.Next
+	if lost <= 0 {
+		return dst
+	}
+	first := r.Lines + 1
+	if r.open != 0 {
+		first++ // its beginning is there
+	}
+	last, counted := chunk.linesBefore()
+	counted = counted && (r.Next == 0 || r.Lines > 0)
+	dst = r.breakLine(dst)
+	switch {
+	case counted && last > first:
+		dst = fmt.Appendf(dst, "… lines %d to %d are missing (%s) …\n", first, last, size(lost))
+	case counted && last == first:
+		dst = fmt.Appendf(dst, "… line %d is missing (%s) …\n", first, size(lost))
+	default:
+		dst = fmt.Appendf(dst, "… %s left out …\n", size(lost))
+	}
+	r.Next, r.Lines, r.open = chunk.Offset, last, 0
+	return dst
 }
 
 func (r *Reader) piece(dst []byte, p Piece) []byte {

@@ -104,7 +104,7 @@ var runsTexts = []text{
 	{"run.follow", "Follow", "跟踪"},
 	{"run.times", "Times", "时间"},
 	{"run.wrap", "Wrap", "自动换行"},
-	{"run.left_out", "output_limit in the configuration of the server keeps the beginning and the end. A search finds only what is kept, and the lines behind are counted without the rest.", "服务器配置中的 output_limit 只保留开头和结尾。搜索只能找到保留的内容，其后的行号不计入未保留的部分。"},
+	{"run.left_out", "output_limit in the configuration of the server keeps the beginning and the end. A search finds only what is kept.", "服务器配置中的 output_limit 只保留开头和结尾。搜索只能找到保留的内容。"},
 	{"run.errors", "Errors", "错误"},
 	{"run.full", "Full screen", "全屏"},
 	{"run.compare", "Compare", "对比"},

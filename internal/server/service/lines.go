@@ -45,23 +45,25 @@ type attemptKey struct {
 type lineIndex struct {
 	mu     sync.Mutex
 	points []linePoint // the first is the beginning
-	gaps   map[int]outputGap
+	gap    outputGap
 }
 
-// outputGap is output that was not kept, in front of a chunk.
+// outputGap is output that was not kept. While an attempt writes, more may follow it.
 type outputGap struct {
-	bytes int64
-	line  int // that says so
+	from, to int64
+	line     int // that says so, by the number of the first one that is missing
+	last     int // the last missing line; 0 if lines were not counted
 }
 
 // linePoint is the position of the last line that begins in a chunk.
 type linePoint struct {
 	seq    int        // of the chunk
 	offset int64      // in all that was written
-	lines  lineCounts // that end before it
+	lines  lineCounts // that end before it and are kept
+	shift  int        // how many more were written
 }
 
-// lineCounts are how many lines there are: of both streams, of stdout and of stderr, by the number
+// lineCounts are how many lines are kept: of both streams, of stdout and of stderr, by the number
 // of the stream. A line about a gap belongs to each.
 type lineCounts [output.Stderr + 1]int
 
@@ -111,28 +113,25 @@ func (x *lineIndex) before(stream output.Stream, line int) linePoint {
 	return p
 }
 
-// miss notes that output is missing in front of a chunk. All scans but the first begin behind a gap that
-// is known, or before it.
-func (x *lineIndex) miss(seq int, gap outputGap) {
+// miss notes that output is missing. A scan may begin within what is missing.
+func (x *lineIndex) miss(gap outputGap) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.gaps == nil {
-		x.gaps = map[int]outputGap{}
+	if x.gap.line > 0 {
+		gap.from, gap.line = min(gap.from, x.gap.from), min(gap.line, x.gap.line)
+		gap.to, gap.last = max(gap.to, x.gap.to), max(gap.last, x.gap.last)
 	}
-	x.gaps[seq] = gap
+	x.gap = gap
 }
 
-// missing returns how much output is missing, and the first line that says so.
-func (x *lineIndex) missing() (all outputGap) {
+// tell says in an answer what is missing.
+func (x *lineIndex) tell(lines *client.OutputLines) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	for _, gap := range x.gaps {
-		all.bytes += gap.bytes
-		if all.line == 0 || gap.line < all.line {
-			all.line = gap.line
-		}
+	lines.LeftOut, lines.LeftOutLine = x.gap.to-x.gap.from, x.gap.line
+	if x.gap.last >= x.gap.line {
+		lines.LeftOutTo = x.gap.last
 	}
-	return all
 }
 
 // latest returns the last point.
@@ -150,12 +149,27 @@ func (x *lineIndex) add(p linePoint) {
 	}
 }
 
-// scan passes the lines of a stream from a point on to take, with how many lines there are up to
-// each, until that returns false.
-func (l *Lines) scan(ctx context.Context, key attemptKey, idx *lineIndex, from linePoint, stream output.Stream, take func(at lineCounts, line []byte) bool) error {
-	reader := output.Reader{Next: from.offset, Times: true}
-	seq, at := from.seq, from.lines
+// scan passes the lines of a stream from a point on to take, with how many lines are kept up to
+// each and with its number, until that returns false.
+func (l *Lines) scan(ctx context.Context, key attemptKey, idx *lineIndex, from linePoint, stream output.Stream, take func(at lineCounts, number int, line []byte) bool) error {
+	reader := output.Reader{Next: from.offset, Lines: int64(from.lines[0] + from.shift), Times: true}
+	seq, at, shift := from.seq, from.lines, from.shift
 	var rest []byte
+	whole := func() (more bool) { // passes on the lines that are complete
+		text := rest
+		for {
+			line, after, found := bytes.Cut(text, []byte("\n"))
+			if !found {
+				rest = append(rest[:0], text...)
+				return true
+			}
+			text = after
+			wanted := false
+			if at, wanted = at.with(line, stream); wanted && !take(at, at[0]+shift, line) {
+				return false
+			}
+		}
+	}
 	for {
 		chunks, err := l.output.store.Output(ctx, key.run, key.attempt, seq, chunksPage)
 		if err != nil {
@@ -163,34 +177,29 @@ func (l *Lines) scan(ctx context.Context, key attemptKey, idx *lineIndex, from l
 		}
 		for i := range chunks {
 			chunk := output.Chunk(chunks[i])
-			if lost := chunk.Offset - reader.Next; lost > 0 {
-				gap := outputGap{lost, at[0] + 1}
-				if len(rest) > 0 {
-					gap.line++ // the torn line before it
+			if chunk.Offset > reader.Next {
+				gap := outputGap{from: reader.Next, to: chunk.Offset}
+				rest = reader.Skip(rest, &chunk)
+				gap.line, gap.last = at[0]+bytes.Count(rest, []byte("\n"))+shift, int(reader.Lines)
+				idx.miss(gap)
+				if !whole() {
+					return nil
 				}
-				idx.miss(chunk.Seq, gap)
+				if gap.last > 0 {
+					shift = gap.last - at[0]
+				}
 			}
 			if rest, err = reader.Append(rest, &chunk); err != nil {
 				l.output.log.Error("output is damaged", "run", key.run, "attempt", key.attempt, "error", err)
 				rest = append(rest, "… a part is damaged and left out …\n"...)
 			}
 			seq = chunk.Seq + 1
-			text := rest
-			for {
-				line, after, whole := bytes.Cut(text, []byte("\n"))
-				if !whole {
-					break
-				}
-				text = after
-				wanted := false
-				if at, wanted = at.with(line, stream); wanted && !take(at, line) {
-					return nil
-				}
+			had := at
+			if !whole() {
+				return nil
 			}
-			begins := len(text) < len(rest)
-			rest = append(rest[:0], text...)
-			if _, _, unmarked := marks(rest); begins {
-				idx.add(linePoint{chunk.Seq, reader.Next - int64(len(unmarked)), at})
+			if _, _, unmarked := marks(rest); at != had {
+				idx.add(linePoint{chunk.Seq, reader.Next - int64(len(unmarked)), at, shift})
 			}
 		}
 		if len(chunks) < chunksPage {
@@ -199,7 +208,7 @@ func (l *Lines) scan(ctx context.Context, key attemptKey, idx *lineIndex, from l
 	}
 	if len(rest) > 0 {
 		if at, wanted := at.with(rest, stream); wanted {
-			take(at, rest)
+			take(at, at[0]+shift, rest)
 		}
 	}
 	return nil
@@ -232,21 +241,20 @@ func (l *Lines) Read(ctx context.Context, who Caller, id job.ID, q client.LinesQ
 	idx := l.index(key)
 	latest := idx.latest()
 	lines.Total = latest.lines[stream]
-	err = l.scan(ctx, key, idx, latest, stream, func(at lineCounts, _ []byte) bool { lines.Total = at[stream]; return true })
+	err = l.scan(ctx, key, idx, latest, stream, func(at lineCounts, _ int, _ []byte) bool { lines.Total = at[stream]; return true })
 	if err != nil {
 		return lines, err
 	}
 	if from <= 0 {
 		from = max(1, lines.Total-count+1)
 	}
-	err = l.scan(ctx, key, idx, idx.before(stream, from), stream, func(at lineCounts, line []byte) bool {
+	err = l.scan(ctx, key, idx, idx.before(stream, from), stream, func(at lineCounts, number int, line []byte) bool {
 		if at[stream] >= from {
-			lines.Items = append(lines.Items, lineOf(at, stream, line))
+			lines.Items = append(lines.Items, lineOf(at[stream], number, line))
 		}
 		return at[stream] < from+count-1
 	})
-	gap := idx.missing()
-	lines.LeftOut, lines.LeftOutLine = gap.bytes, gap.line
+	idx.tell(&lines)
 	return lines, err
 }
 
@@ -269,8 +277,8 @@ func (l *Lines) Search(ctx context.Context, who Caller, id job.ID, q client.Line
 	stream, count := streams[q.Stream], linesOf(&q)
 	wanted := bytes.ToLower([]byte(q.Text))
 	idx := l.index(key)
-	defer func() { gap := idx.missing(); lines.LeftOut, lines.LeftOutLine = gap.bytes, gap.line }()
-	err = l.scan(ctx, key, idx, idx.before(stream, max(q.From, 1)), stream, func(at lineCounts, line []byte) bool {
+	defer func() { idx.tell(&lines) }()
+	err = l.scan(ctx, key, idx, idx.before(stream, max(q.From, 1)), stream, func(at lineCounts, number int, line []byte) bool {
 		lines.Total = at[stream]
 		text := textOf(line)
 		found := at[stream] >= q.From && bytes.Contains(bytes.ToLower(text), wanted) && (!q.Errors || reason.NamesError(text))
@@ -279,7 +287,7 @@ func (l *Lines) Search(ctx context.Context, who Caller, id job.ID, q client.Line
 			return false
 		}
 		if found {
-			lines.Items = append(lines.Items, lineOf(at, stream, line))
+			lines.Items = append(lines.Items, lineOf(at[stream], number, line))
 		}
 		return true
 	})
@@ -314,12 +322,9 @@ func marks(line []byte) (at time.Time, stream string, text []byte) {
 }
 
 // lineOf makes a line of a marked one. A line without a mark describes a gap.
-func lineOf(at lineCounts, of output.Stream, marked []byte) client.OutputLine {
+func lineOf(place, number int, marked []byte) client.OutputLine {
 	written, stream, text := marks(marked)
-	line := client.OutputLine{Line: at[0], Time: written, Stream: stream}
-	if of != 0 {
-		line.Place = at[of]
-	}
+	line := client.OutputLine{Line: number, Place: place, Time: written, Stream: stream}
 	text = bytes.TrimSuffix(text, []byte("\r"))
 	if len(text) > lineMax {
 		text, line.Cut = text[:lineMax], len(text)

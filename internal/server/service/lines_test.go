@@ -109,11 +109,11 @@ func TestLongOutputIsReadByLineIndex(t *testing.T) {
 	}
 	for _, from := range []int{1, 2, idx.points[1].lines[0], idx.points[1].lines[0] + 1, last.Total / 2, last.Total} {
 		lines, err := s.Lines.Read(t.Context(), admin, run.ID, client.LinesQuery{From: from, Count: 1})
-		if err != nil || len(lines.Items) != 1 || lines.Items[0].Line != from || lines.Total != last.Total {
+		if err != nil || len(lines.Items) != 1 || lines.Items[0].Place != from || lines.Total != last.Total {
 			t.Fatalf("line %d is %+v (%v)", from, lines, err)
 		}
-		if want := fmt.Sprintf("line %d ", from); last.Total == n && !strings.HasPrefix(lines.Items[0].Text, want) {
-			t.Errorf("line %d is %q", from, lines.Items[0].Text)
+		if l, want := lines.Items[0], fmt.Sprintf("line %d ", lines.Items[0].Line); l.Stream != "" && !strings.HasPrefix(l.Text, want) && from != lines.LeftOutLine+1 {
+			t.Errorf("line %d is %q", l.Line, l.Text)
 		}
 		if p := idx.before(0, from); p.lines[0] >= from {
 			t.Errorf("line %d is looked for behind line %d", from, p.lines)
@@ -166,7 +166,11 @@ func TestLinesOfAStream(t *testing.T) {
 			if err != nil || some.Items[0].Place != from || some.Items[0].Stream != stream || some.Total != last.Total {
 				t.Fatalf("from %d the lines of %s are %+v, %v", from, stream, some, err)
 			}
-			whole, err := s.Lines.Read(t.Context(), admin, run.ID, client.LinesQuery{From: some.Items[0].Line, Count: 1})
+			place := some.Items[0].Line
+			if place > some.LeftOutTo && some.LeftOutTo > 0 {
+				place -= some.LeftOutTo - some.LeftOutLine
+			}
+			whole, err := s.Lines.Read(t.Context(), admin, run.ID, client.LinesQuery{From: place, Count: 1})
 			if err != nil || whole.Items[0].Text != some.Items[0].Text {
 				t.Errorf("line %d of all is %+v, and of %s %+v", some.Items[0].Line, whole.Items, stream, some.Items[0])
 			}
@@ -209,6 +213,49 @@ func TestLinesSayWhatIsNotKept(t *testing.T) {
 	}
 	lines, err = s.Lines.Search(t.Context(), admin, made.Run.ID, client.LinesQuery{Text: "needle"})
 	read("a search", lines, err)
+}
+
+func TestLinesBehindACutHaveTrueNumbers(t *testing.T) {
+	b := newBench(t)
+	s := b.serviceOn(Config{})
+	b.put(s, `{"name": "a", "run": {"shell": "true"}}`)
+	var text strings.Builder
+	const n = 100_000
+	for i := 1; i <= n; i++ {
+		fmt.Fprintf(&text, "number %d of the lines, and some more words\n", i)
+	}
+	run := b.ran(s, text.String())
+	isTrue := func(what string, lines client.OutputLines, err error) {
+		t.Helper()
+		if err != nil || lines.LeftOutLine < 2 || lines.LeftOutTo < n/2 || len(lines.Items) == 0 {
+			t.Fatalf("%s: lines %d to %d are missing, %d are there (%v)", what, lines.LeftOutLine, lines.LeftOutTo, len(lines.Items), err)
+		}
+		for _, l := range lines.Items {
+			if l.Stream != "" && l.Line != lines.LeftOutTo+1 && l.Line != lines.LeftOutLine-1 && !strings.HasPrefix(l.Text, fmt.Sprintf("number %d ", l.Line)) {
+				t.Errorf("%s: line %d is %q", what, l.Line, l.Text)
+			}
+		}
+	}
+	last, err := s.Lines.Read(t.Context(), admin, run.ID, client.LinesQuery{Count: 3})
+	isTrue("the last lines", last, err)
+	if got := last.Items[2]; got.Line != n || got.Place != last.Total {
+		t.Errorf("the last line is %+v of %d", got, last.Total)
+	}
+	around, err := s.Lines.Read(t.Context(), admin, run.ID, client.LinesQuery{From: last.LeftOutLine - 2, Count: 5})
+	isTrue("around the cut", around, err)
+	if got, want := around.Items[2], fmt.Sprintf("lines %d to %d are missing", last.LeftOutLine, last.LeftOutTo); got.Line != last.LeftOutLine || !strings.Contains(got.Text, want) {
+		t.Errorf("the line of the cut is %+v, not %q", got, want)
+	}
+	if got := around.Items[3]; got.Line != last.LeftOutTo+1 || got.Place != last.LeftOutLine+1 {
+		t.Errorf("behind the cut comes %+v", got)
+	}
+	found, err := s.Lines.Search(t.Context(), admin, run.ID, client.LinesQuery{Text: "number 99999 "})
+	isTrue("a search", found, err)
+	if got := found.Items[0].Line; got != 99_999 {
+		t.Errorf("found is line %d", got)
+	}
+	between, err := s.Lines.Read(t.Context(), admin, run.ID, client.LinesQuery{From: last.Total - 5000, Count: 2})
+	isTrue("from a point behind the cut", between, err)
 }
 
 // comparedInShort writes a comparison as a list: = for lines of both, + and - for lines of one.

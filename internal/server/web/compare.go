@@ -111,7 +111,8 @@ func (p *page) comparedParts(items []client.ComparedLine) (parts []comparedPart)
 // outputLine shows a line of output.
 func (p *page) outputLine(line *client.OutputLine, colours *ansi) outputLine {
 	text := strings.TrimRight(line.Text, "\r")
-	if line.Cut > 0 {
+	if cut := len(text) > lineMax; cut || line.Cut > 0 {
+		text = strings.ToValidUTF8(text[:min(len(text), lineMax)], "")
 		text += "…"
 	}
 	shown := outputLine{Number: line.Line, Error: line.Stream == "stderr", Parts: colours.parts(text)}

@@ -74,6 +74,7 @@ type outputCard struct {
 	Raw      string
 	Live     bool
 	Cut      bool
+	LeftOut  string // what is not kept
 	Beside   string // where the output is beside another one's
 	Compared *comparison
 }
@@ -594,26 +595,37 @@ func (s *site) outputOf(p *page, r *client.Run, v *outputCard) error {
 		v.Text = p.T("run.no_output_yet")
 		return nil
 	}
-	text, err := s.Service.Output.Tail(p.ctx(), p.who, r, client.OutputQuery{Attempt: attempt, Stream: v.Stream, Tail: outputTail, Times: true})
+	lines, err := s.Service.Lines.Read(p.ctx(), p.who, r.ID, client.LinesQuery{Attempt: attempt, Stream: v.Stream, Count: outputTail})
 	if err != nil {
 		return err
 	}
-	v.Lines = parseOutput(text, p.zone)
+	var colours ansi
+	for i := range lines.Items {
+		v.Lines = append(v.Lines, p.outputLine(&lines.Items[i], &colours))
+	}
 	if len(v.Lines) == 0 {
 		v.Text = p.T("run.no_output")
 	}
-	if v.Cut = len(v.Lines) >= outputTail; !v.Cut {
-		v.Size = strings.ReplaceAll(p.T("js.lines"), "{n}", number(int64(len(v.Lines))))
+	v.LeftOut = p.leftOut(&lines)
+	if v.Cut = lines.Total > len(v.Lines); !v.Cut {
+		v.Size = strings.ReplaceAll(p.T("js.lines"), "{n}", number(int64(lines.Total+max(0, lines.LeftOutTo-lines.LeftOutLine))))
 	}
 	if v.Bytes != "" {
 		v.Size = strings.TrimPrefix(v.Size+", "+v.Bytes, ", ")
 	}
-	if v.Cut || v.Stream != "" {
-		for i := range v.Lines {
-			v.Lines[i].Number = 0 // which lines of all these are is not known
-		}
-	}
 	return nil
+}
+
+// leftOut says what of an output is not kept, as the script does.
+func (p *page) leftOut(lines *client.OutputLines) string {
+	n, line := fmt.Sprintf("%.1f", float64(lines.LeftOut)/1e6), number(int64(lines.LeftOutLine))
+	switch {
+	case lines.LeftOut == 0:
+		return ""
+	case lines.LeftOutTo == 0:
+		return p.T("js.left_out_bytes", "n", n, "line", line)
+	}
+	return p.T("js.left_out", "n", n, "line", line, "to", number(int64(lines.LeftOutTo)))
 }
 
 // parseOutput divides output with times into lines.

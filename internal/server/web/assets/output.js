@@ -21,14 +21,14 @@ export function output(panel) {
   const address = panel.dataset.output.replace(/output$/, "lines"), attempt = panel.dataset.attempt;
   const clock = new Intl.DateTimeFormat("en-GB", {hour: "2-digit", minute: "2-digit", second: "2-digit", timeZone: panel.dataset.zone});
   const pages = new Map(), reading = new Set(); // by the number of a page, from 0
-  let total = 0, follow = panel.dataset.follow !== undefined, wrap = true, drawn = 0, frame = 0, hits = [], hit = -1, more = 0, linked = [0, 0];
+  let total = 0, follow = panel.dataset.follow !== undefined, wrap = true, drawn = 0, frame = 0, hits = [], hit = -1, more = 0, linked = [0, 0], cut = 0, cutTo = 0;
 
   const virtual = () => total > wrapMax;
   const view = document.createElement("div");
   view.className = "view";
 
-  // A line is found by its place in what is shown: of one stream that is not its number.
-  const placeOf = line => line.place ?? line.line;
+  // A line is found by its place in what is shown: of one stream, and behind a cut, that is not its number.
+  const placeOf = line => line.place, left = () => cutTo && cutTo - cut;
   const lineAt = n => pages.get(Math.floor((n - 1) / page))?.[(n - 1) % page];
 
   // ask reads lines from a number on, or the last ones, and keeps them.
@@ -42,8 +42,10 @@ export function output(panel) {
     total = Math.max(total, answer.total);
     if (answer.left_out) {
       leftOut.hidden = false;
-      leftOut.querySelector("a").textContent = say("left_out", {n: (answer.left_out / 1e6).toLocaleString(undefined, {maximumFractionDigits: 1}), line: answer.left_out_line.toLocaleString()});
-      leftOut.querySelector("a").href = "#L" + answer.left_out_line;
+      [cut, cutTo] = [answer.left_out_line, answer.left_out_to ?? 0];
+      const n = (answer.left_out / 1e6).toLocaleString(undefined, {maximumFractionDigits: 1}), line = cut.toLocaleString();
+      leftOut.querySelector("a").textContent = cutTo ? say("left_out", {n, line, to: cutTo.toLocaleString()}) : say("left_out_bytes", {n, line});
+      leftOut.querySelector("a").href = "#L" + cut;
     }
     for (const line of answer.items) {
       const n = placeOf(line), at = Math.floor((n - 1) / page), lines = pages.get(at) ?? [];
@@ -70,7 +72,7 @@ export function output(panel) {
   function element(n) {
     const line = lineAt(n), div = document.createElement("div");
     const [number, time, text] = ["n", "t", "x"].map(name => { const s = document.createElement("span"); s.className = name; div.append(s); return s; });
-    number.textContent = line ? line.line : stream ? "" : n;
+    number.textContent = line ? line.line : stream || cut ? "" : n;
     if (!line) { text.classList.add("skel"); return div; }
     if (line.time) time.textContent = clock.format(new Date(line.time));
     if (line.stream === "stderr") div.classList.add("e");
@@ -88,7 +90,7 @@ export function output(panel) {
   function draw() {
     frame = 0;
     if (virtual()) drawSeen(); else drawAll();
-    size.textContent = total ? say("lines", {n: total.toLocaleString()}) + (size.dataset.bytes ? ", " + size.dataset.bytes : "") : size.textContent;
+    size.textContent = total ? say("lines", {n: (total + left()).toLocaleString()}) + (size.dataset.bytes ? ", " + size.dataset.bytes : "") : size.textContent;
     followButton.setAttribute("aria-pressed", follow);
   }
 
@@ -189,7 +191,7 @@ export function output(panel) {
     if (!m) return;
     linked = [+m[1], +(m[2] ?? m[1])];
     if (stream) return anew();
-    go(Math.min(linked[0], total));
+    go(Math.min(cutTo && linked[0] > cut ? Math.max(cut, linked[0] - left()) : linked[0], total));
   }
   addEventListener("hashchange", jump);
 
