@@ -45,7 +45,7 @@ type TokenRequest struct {
 	// The following fields are for tokens of workers.
 	Labels      []string `json:"labels,omitempty" nullable:"false" maxItems:"64" doc:"The labels that workers with it may have, as key=value or key=*. Default: any."`
 	Certificate string   `json:"certificate,omitempty" maxLength:"256" doc:"The name that the client certificate of its worker must have: a subject or an alternative name. *. at the beginning stands for one label of a host name. Default: no certificate is needed."`
-	Joins       int      `json:"joins,omitempty" minimum:"0" maximum:"1000" doc:"Makes a joining token, which so many workers exchange for tokens of their own. Default: it is no joining token."`
+	Joins       int      `json:"joins,omitempty" minimum:"0" maximum:"1000" doc:"Makes a joining token, which this number of workers exchange for tokens of their own. Default: it is no joining token."`
 }
 
 // NewToken is a token that was just created.

@@ -43,7 +43,7 @@ type segment struct {
 
 const (
 	// The index of a zone has one entry for each 2^indexShift seconds, about 97 days, between these
-	// bounds: so few that the index is small, and so many that most have at most two segments.
+	// bounds: few enough that the index is small, and enough that most have at most two segments.
 	indexShift = 23
 	indexStart = -2208988800 >> indexShift // 1900
 	indexEnd   = 7258118400 >> indexShift  // 2200

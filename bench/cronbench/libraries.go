@@ -1,4 +1,4 @@
-// Package cronbench measures Belfry's cron expressions beside those of other libraries in one run,
+// Package cronbench measures Belfry's cron expressions beside other libraries in one run,
 // and checks their answers against the vectors of package cron. It is a separate module, so that no
 // program that uses Belfry depends on these libraries.
 package cronbench

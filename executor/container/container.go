@@ -2,7 +2,7 @@
 // socket.
 //
 // Each attempt has its own container. The name comes from the run and the attempt, and labels name
-// the node, so that a node finds its containers again and removes those of ended attempts. A
+// the node, so that a node finds its containers again and removes the containers of ended attempts. A
 // container is never privileged: it has only configured capabilities, cannot gain privileges, and
 // never has the network of the machine. It sees files of the machine only below configured
 // directories.

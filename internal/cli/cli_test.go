@@ -19,7 +19,7 @@ import (
 var clock = time.Date(2026, 11, 20, 14, 0, 0, 0, time.UTC)
 
 // TestScripts runs the scripts in testdata. They have these commands besides
-// those of testscript:
+// the ones of testscript:
 //
 //	belfry ARGUMENT... [<FILE]        must end with exit code 0
 //	exits CODE ARGUMENT... [<FILE]    belfry must end with that code

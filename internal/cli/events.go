@@ -56,7 +56,7 @@ belfry events --kind job --kind node -o jsonl`,
 	f.VarP((*labels)(&ask.query.Labels), "label", "l", "only events of jobs with this label, and of their runs: KEY=VALUE; may be repeated")
 	addWord(f, &ask.query.Text, "text", "", "TEXT", "only events of jobs with this text in the name or the description, and of their runs")
 	f.Var((*kinds)(&ask.query.Kinds), "kind", "only events of this kind, such as run.done, or run for all of runs; may be repeated")
-	addParsed(f, &ask.limit, "limit", "", "none", "N", "stop after so many events", parsePositive)
+	addParsed(f, &ask.limit, "limit", "", "none", "N", "stop after this many events", parsePositive)
 	addWord(f, &ask.query.After, "after", "", "ID", "continue after the event with this id")
 	addConnection(cmd, &ask.connection)
 	addAll(cmd, &ask.all)

@@ -79,6 +79,8 @@ var unconflicted = map[string]string{
 	"notification ack": "it may be acknowledged already",
 	"secret set":       "it replaces whatever value there is",
 	"secret delete":    "it deletes whatever value there is",
+	"badge create":     "whatever link there is, it makes another one",
+	"badge revoke":     "it may have ended already",
 	"secret rotate":    "it may be repeated, and seals what is left with the new key",
 }
 

@@ -61,7 +61,7 @@ belfry worker --config /etc/belfry-worker.yaml`,
 	addWord(f, &flags.Worker.JoinTokenFile, "join-token-file", "", "FILE", "file with a joining token, which is exchanged once for a token of the worker's own")
 	addWord(f, &flags.Worker.Cert, "cert", "", "FILE", "client certificate, in PEM; it is read again when it changes")
 	addWord(f, &flags.Worker.Key, "key", "", "FILE", "private key of the client certificate")
-	addWord(f, &flags.Worker.CA, "ca", "", "FILE", "authorities of the certificates of servers; else those of the system")
+	addWord(f, &flags.Worker.CA, "ca", "", "FILE", "authorities of the certificates of servers; else those that the system trusts")
 	addWord(f, &flags.Data, "data", "", "DIRECTORY", "data directory of the worker; else belfry-worker beside that of a server")
 	addWord(f, &flags.Name, "name", "", "NAME", "name of this node; else the host name")
 	f.Var((*labels)(&flags.Labels), "label", "label by which jobs choose this node: KEY=VALUE; may be repeated")

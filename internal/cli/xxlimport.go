@@ -76,7 +76,7 @@ belfry xxl import --dump xxl_job.sql --zone Asia/Shanghai --report report.html`,
 	addWord(f, &ask.out, "out", "", "DIRECTORY", "write the jobs there, a file for each group")
 	addWord(f, &ask.report, "report", "", "FILE", "write the report as a page in HTML; a file that is there is replaced")
 	addChoice(cmd, &ask.lang, "lang", "", "language of the result, as a text and as a page; without it the text is in English and the page in Chinese", string(i18n.Chinese), string(i18n.English))
-	addParsed(f, &ask.history, "history", "", "", "DAYS", "with --apply, take over the runs that began within so many days, without their logs", parsePositive)
+	addParsed(f, &ask.history, "history", "", "", "DAYS", "with --apply, take over the runs that began within this many days, without their logs", parsePositive)
 	addWord(f, &ask.mailServer, "mail-server", "", "HOST:PORT", "make channels that send mail by this server, as alarm_email has it")
 	addWord(f, &ask.mailFrom, "mail-from", "", "ADDRESS", "with --mail-server, the address of the sender")
 	f.BoolVar(&ask.apply, "apply", false, "create and update the jobs on the server")

@@ -436,7 +436,7 @@ var (
 	ListJobs            = one[string]("list_jobs", "list all jobs: {command}", "列出所有任务：{command}")
 	FromStep            = one[string]("from_step", "from that step: {command}", "从该步骤开始：{command}")
 	StartAll            = one[string]("start_all", "start all of it as it is now: {command}", "按当前定义重新运行整个任务：{command}")
-	OldVersionsGo       = none("old_versions_go", "old versions are not kept for ever", "旧版本不会永久保留")
+	OldVersionsGo       = none("old_versions_go", "old versions are not kept forever", "旧版本不会永久保留")
 	LatestVersion       = one[int]("latest_version", "the latest is {version}", "最新版本为 {version}")
 	RunsKept            = two[string, int]("runs_kept", "its id was made on {made}; this server keeps finished runs forever[, at most {most} of a job], unless policy.keep of the job differs", "该 ID 生成于 {made}；本服务器永久保留已结束的运行[，每个任务最多 {most} 次]，除非任务的 policy.keep 另有设置")
 	RunsKeptFor         = three[string, Span, int]("runs_kept_for", "its id was made on {made}; this server keeps finished runs for {span}[, at most {most} of a job], unless policy.keep of the job differs", "该 ID 生成于 {made}；本服务器保留 {span}内结束的运行[，每个任务最多 {most} 次]，除非任务的 policy.keep 另有设置")

@@ -369,7 +369,7 @@ func (h *history) punctual(bound time.Duration) {
 	}
 }
 
-// lostBy demands that attempts which were lost were those of one node; "" is of none.
+// lostBy demands that one node had all attempts that were lost; "" is of none.
 func (h *history) lostBy(name string) {
 	h.t.Helper()
 	for _, r := range h.runs {

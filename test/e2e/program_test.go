@@ -50,7 +50,7 @@ type call struct {
 	code       int
 }
 
-// either is the code of a command that ends with 0 or 1, by the machine, and byMachine that of
+// either is the code of a command that ends with 0 or 1, by the machine, and byMachine the code of
 // one that may end with others too.
 const (
 	either    = -1

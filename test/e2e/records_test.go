@@ -35,7 +35,7 @@ func (s *server) settled() {
 // records returns the runs of all jobs that are over, with their attempts.
 func (s *server) records() []evidence.Record { return s.recordsOf("") }
 
-// recordsOf returns those of one job.
+// recordsOf returns the records of one job.
 func (s *server) recordsOf(name string) []evidence.Record {
 	s.t.Helper()
 	var records []evidence.Record

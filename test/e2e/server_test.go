@@ -49,7 +49,7 @@ func TestMain(m *testing.M) {
 		defer os.RemoveAll(dir)
 		programs.dir = dir
 		programs.belfry, programs.witness = filepath.Join(dir, "belfry"), filepath.Join(dir, "witness")
-		// make soak gives those of the race detector.
+		// make soak gives the options of the race detector.
 		flags := strings.Fields(os.Getenv("BELFRY_BUILD"))
 		if err := errors.Join(build(programs.belfry, "cmd/belfry", flags...), build(programs.witness, "test/e2e/witness")); err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -45,7 +45,7 @@ func TestTheFlowsOfTheGuideInABrowser(t *testing.T) {
 		if flows[name] == "" {
 			t.Fatalf("the guide has no flow %s", name)
 		}
-		// Namespaces keep the jobs of this test apart from those of the others.
+		// Namespaces keep the jobs of this test apart from the jobs of other tests.
 		apply(t, strings.Replace(flows[name], "name: "+name, "name: "+name+"\nnamespace: guide", 1))
 	}
 	b := newTab(t)

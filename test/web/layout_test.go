@@ -2,7 +2,7 @@
 
 package web
 
-// widths are those of a phone, a screen of 1440 px at 200 %, a tablet, a screen and a large one.
+// widths are the widths of a phone, a screen of 1440 px at 200 %, a tablet, a screen and a large one.
 var widths = []int64{390, zoomed, 820, 1440, 1920}
 
 // faults is a script that lists what is wrong with the layout of a page: it scrolls sideways, a text lies

@@ -417,7 +417,7 @@ func (b *tab) width(width int64) {
 	b.do(emulation.SetDeviceMetricsOverride(width, 900, 1, width < 640))
 }
 
-// jobs are those of the tests.
+// jobs are the jobs of the tests.
 const jobs = `
 namespace: shop
 name: price-import
@@ -518,7 +518,7 @@ func pages(t *testing.T) []string {
 	}
 }
 
-// The rules of WCAG 2 that axe knows, and those of them that a theme can break: it sets colours alone.
+// The rules of WCAG 2 that axe knows, and the rules among them that a theme can break: it sets colours alone.
 const (
 	axeRules   = `["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]`
 	axeColours = `["color-contrast", "link-in-text-block"]`
@@ -527,7 +527,7 @@ const (
 // obeys reports each violation of some rules on the page, in a theme.
 func (b *tab) obeys(rules, theme, page string) {
 	b.t.Helper()
-	// Colours are not those of a transition.
+	// No transition blends the colours.
 	b.do(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-reduced-motion", Value: "reduce"}}))
 	// No part of the page is read again meanwhile.
 	for _, violation := range value[[]string](b, `(async () => { window.fetch = () => new Promise(() => {}); document.documentElement.dataset.theme = "`+theme+`"; if (typeof axe !== "object") { `+belfry.axe+`

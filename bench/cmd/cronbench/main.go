@@ -1,5 +1,5 @@
 // Command cronbench prints the tables of docs/benchmarks.md: Belfry's cron
-// expressions beside those of other Go libraries.
+// expressions beside other Go libraries.
 //
 //	go -C bench run ./cmd/cronbench
 package main

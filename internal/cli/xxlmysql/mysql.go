@@ -209,7 +209,7 @@ func (d *DB) locked(ctx context.Context, do func(*sql.Tx) error) error {
 const ofGroup = " where job_group in (select id from xxl_job_group where binary app_name = ?)"
 
 // Stop stops the numbered jobs of a group in one step, and returns all that it stopped, now or
-// before: their next times stay in the table, unlike those of jobs that the old admin stops.
+// before: their next times stay in the table, unlike the next times of jobs that the old admin stops.
 func (d *DB) Stop(ctx context.Context, group string, ids []int64) (list []Stopped, err error) {
 	err = d.locked(ctx, func(tx *sql.Tx) error {
 		for part := range slices.Chunk(ids, idsMax) {

@@ -16,7 +16,7 @@ import (
 // been settled.
 const absencesMax = 8
 
-// Absences returns the known absences of all nodes at the beginning of a session: those of the
+// Absences returns the known absences of all nodes at the beginning of a session: the absences of the
 // other sessions, and the absence that this session ends. A node counts if it plans or runs jobs.
 func Absences(joining *store.Session, others []*store.Session, now time.Time) []store.Absence {
 	var known []store.Absence

@@ -49,7 +49,7 @@ const enginePrefix = ":engine="
 // Engine returns the entry among the handlers of a session that names its container engine.
 func Engine(name string) string { return enginePrefix + name }
 
-// EngineOf returns the container engine of a session, "" for none, and its other handlers, those of
+// EngineOf returns the container engine of a session, "" for none, and its other handlers, the ones of
 // jobs.
 func EngineOf(handlers []string) (engine string, rest []string) {
 	for _, handler := range handlers {

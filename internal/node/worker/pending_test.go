@@ -36,7 +36,7 @@ func TestResultBatchUsesOneIdleLane(t *testing.T) {
 	if within != one || len(batch) != store.MaxBatch || batch[0].Number != 1 || batch[1].Number != 4 {
 		t.Errorf("%d results of stripes %b are taken, the first is %d", len(batch), within, batch[0].Number)
 	}
-	// All are taken eventually, those of a job in order.
+	// All are taken eventually, the runs of a job in order.
 	last := [3]int{1: batch[len(batch)-1].Number}
 	for n := store.MaxBatch; n < 4*store.MaxBatch; n += len(batch) {
 		batch, _ = q.take(store.MaxBatch, busy)

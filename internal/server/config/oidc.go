@@ -32,7 +32,7 @@ type OIDC struct {
 	EmailDomains     []string   `json:"email_domains,omitzero" items:"64" max:"253" doc:"The domains of the verified mail addresses of people who may sign in." default:"any, or none" why:"a public provider signs anyone in" reload:"yes"`
 
 	SessionFor job.Duration `json:"session_for,omitzero" min:"1m" max:"7d" doc:"How long a session lasts, used or not. Then the provider is asked again." default:"12h" why:"groups that were taken away at the provider count at the next sign-in"`
-	CA         string       `json:"ca,omitzero" max:"4096" doc:"A file with the authorities of the certificate of the provider, in PEM." default:"those of the system" why:"providers inside may have an authority of their own"`
+	CA         string       `json:"ca,omitzero" max:"4096" doc:"A file with the authorities of the certificate of the provider, in PEM." default:"the authorities of the system" why:"providers inside may have an authority of their own"`
 }
 
 // Password is a value that is not shown.

@@ -21,7 +21,7 @@ type Vault struct {
 	Address   URL          `json:"address,omitzero" max:"1024" doc:"The address of Vault or OpenBao, for example https://vault.example.com:8200." why:"without it nothing is read from Vault"`
 	TokenFile string       `json:"token_file,omitzero" max:"4096" doc:"The file of the token, which is read for each request." why:"an agent of Vault renews it there"`
 	Namespace string       `json:"namespace,omitzero" max:"256" doc:"The namespace of Vault Enterprise." why:"most installations have none"`
-	CA        string       `json:"ca,omitzero" max:"4096" doc:"A file with the certificates to trust." default:"those of the system" why:"Vault often has a certificate of its own"`
+	CA        string       `json:"ca,omitzero" max:"4096" doc:"A file with the certificates to trust." default:"the authorities of the system" why:"Vault often has a certificate of its own"`
 	Paths     []string     `json:"paths,omitzero" items:"100" max:"512" doc:"What may be read, as mount/path: {namespace} is that of the secret, * at the end stands for anything. For example kv/belfry/{namespace}/*." default:"nothing" why:"an administrator of one namespace must not read the secrets of another"`
 	Cache     job.Duration `json:"cache,omitzero" min:"1s" max:"1h" doc:"How long a value is used again." default:"1m" why:"many attempts a second need no request each"`
 	Timeout   job.Duration `json:"timeout,omitzero" min:"1s" max:"30s" doc:"How long a request may take." default:"10s" why:"an attempt waits for it"`

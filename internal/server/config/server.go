@@ -41,7 +41,7 @@ type Server struct {
 	History History `json:"history,omitzero" doc:"Where history and output are kept, for a store in etcd or Redis." flag:"history" env:"BELFRY_HISTORY" default:"in the store" why:"one URL is enough to start; etcd and Redis keep only the latest of it"`
 
 	Name     string            `json:"name,omitzero" max:"128" doc:"The name of this node." flag:"name" default:"the name of the machine" why:"that is what people call it"`
-	Roles    []Role            `json:"roles,omitzero" items:"3" doc:"What this node does: planner plans jobs, worker runs them, api answers requests." flag:"roles" default:"all three" why:"a server that is alone has to do everything; those of a cluster may share it"`
+	Roles    []Role            `json:"roles,omitzero" items:"3" doc:"What this node does: planner plans jobs, worker runs them, api answers requests." flag:"roles" default:"all three" why:"a server that is alone has to do everything; the servers of a cluster may share it"`
 	Labels   map[string]string `json:"labels,omitzero" items:"66" keys:"labels" doc:"What jobs choose this node by, arch and host among them." flag:"label" default:"arch and host" why:"jobs can ask for a kind of processor or one machine; other labels are for you to choose"`
 	Capacity int               `json:"capacity,omitzero" min:"1" max:"100000" doc:"How many attempts run at once." flag:"capacity" default:"512" why:"more than a machine usually runs at once, and few enough not to bring it down"`
 
@@ -78,7 +78,7 @@ type Worker struct {
 	JoinTokenFile string `json:"join_token_file,omitzero" max:"4096" doc:"For belfry worker, in place of token_file: the file of a joining token, which it exchanges once for a token of its own, in worker-token in its data directory." flag:"join-token-file" why:"many machines can be set up with one file that is soon worth nothing"`
 	Cert          string `json:"cert,omitzero" max:"4096" doc:"For belfry worker: the file of its client certificate, with those in between, in PEM. It is read again when it changes." flag:"cert" why:"servers may want one, see tls.client_ca"`
 	Key           string `json:"key,omitzero" max:"4096" doc:"For belfry worker: the file of the private key of its client certificate, in PEM." flag:"key" why:"it belongs to the certificate"`
-	CA            string `json:"ca,omitzero" max:"4096" doc:"For belfry worker: a file with the authorities of the certificates of servers, in PEM." flag:"ca" default:"those of the system" why:"servers may have certificates of an authority of your own"`
+	CA            string `json:"ca,omitzero" max:"4096" doc:"For belfry worker: a file with the authorities of the certificates of servers, in PEM." flag:"ca" default:"the authorities of the system" why:"servers may have certificates of an authority of your own"`
 
 	HealthListen Address `json:"health_listen,omitzero" doc:"For belfry worker: the address of /livez, /readyz and /metrics, over HTTP and without a token, such as 127.0.0.1:8423." flag:"health-listen" default:"none" why:"a worker listens to nothing unless probes or Prometheus need it"`
 }
@@ -97,12 +97,12 @@ type NamespaceDefaults struct {
 
 // Keep is the retention of history.
 type Keep struct {
-	Runs      int          `json:"runs,omitzero" min:"1" max:"1000000000" doc:"At most so many finished runs of a job." default:"as many as there are" why:"no number suits all jobs: one that is due every second has 7.8 million in 90 days" reload:"yes"`
+	Runs      int          `json:"runs,omitzero" min:"1" max:"1000000000" doc:"The most finished runs that are kept of a job." default:"as many as there are" why:"no number suits all jobs: one that is due every second has 7.8 million in 90 days" reload:"yes"`
 	For       job.Duration `json:"for,omitzero" min:"1s" max:"forever" doc:"Finished runs for this long; forever is allowed." default:"90d" why:"a quarter of a year, to compare with" reload:"yes"`
 	OutputFor job.Duration `json:"output_for,omitzero" min:"1s" max:"forever" doc:"Their output for this long; forever is allowed." default:"30d, or keep.for if that is shorter" why:"output is large, and seldom wanted after a month" reload:"yes"`
-	Audit     int          `json:"audit,omitzero" min:"1" max:"1000000000" doc:"At most so many changes in the audit." default:"1000000" why:"so that a program which changes jobs all the time does not fill the disk; the latest change always stays" reload:"yes"`
+	Audit     int          `json:"audit,omitzero" min:"1" max:"1000000000" doc:"The most changes that are kept in the audit." default:"1000000" why:"so that a program which changes jobs all the time does not fill the disk; the latest change always stays" reload:"yes"`
 	AuditFor  job.Duration `json:"audit_for,omitzero" min:"1s" max:"forever" doc:"Changes in the audit for this long; forever is allowed." default:"400d" why:"longer than a year, for those who look once a year" reload:"yes"`
-	Revisions int          `json:"revisions,omitzero" min:"1" max:"1000000" doc:"At most so many definitions of a job, with the present one." default:"100" why:"enough to find what was changed when; older ones go when the job is changed"`
+	Revisions int          `json:"revisions,omitzero" min:"1" max:"1000000" doc:"The most definitions that are kept of a job, with the present one." default:"100" why:"enough to find what was changed when; older ones go when the job is changed"`
 }
 
 // TLS is a certificate.
@@ -119,7 +119,7 @@ type Shell struct {
 	Dir         string            `json:"dir,omitzero" max:"4096" doc:"The directory of commands that name none." default:"the directory that the server was started in" why:"commands that care name one"`
 	DefaultUser string            `json:"default_user,omitzero" max:"64" doc:"The user that runs commands of jobs without run.user. Only a server started by root can switch users." flag:"run-as" default:"the user that started the server; root only if listen is a loopback address and the store is a file" why:"as cron does; where other machines can define jobs, root has to be named"`
 	AllowUsers  []string          `json:"allow_users,omitzero" items:"1000" max:"64" doc:"Other users that jobs may name in run.user, where the node runs as root; * is every user but root." why:"else anyone who may define jobs could act as any user of the machine" reload:"yes"`
-	AllowGroups []string          `json:"allow_groups,omitzero" items:"1000" max:"64" doc:"Groups that jobs may name in run.group, where the node runs as root, besides those of their user." why:"groups such as disk, docker and shadow may do what root may" reload:"yes"`
+	AllowGroups []string          `json:"allow_groups,omitzero" items:"1000" max:"64" doc:"Groups that jobs may name in run.group, where the node runs as root, besides the groups of their user." why:"groups such as disk, docker and shadow may do what root may" reload:"yes"`
 	Umask       *job.Umask        `json:"umask,omitzero" doc:"The umask of commands that name none; jobs may close more, not less." default:"022" why:"others may read what commands write, as on most systems, and not change it"`
 	NiceMin     int               `json:"nice_min,omitzero" min:"-20" max:"19" doc:"The lowest value of run.nice." default:"0" why:"below 0 a job comes before all else on the machine"`
 	Path        string            `json:"path,omitzero" doc:"The PATH of commands." default:"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin" why:"the same on all nodes, however the server was started"`
@@ -128,11 +128,11 @@ type Shell struct {
 
 // Containers is how containers of jobs run on a node.
 type Containers struct {
-	Socket       string   `json:"socket,omitzero" max:"4096" doc:"The socket of the container engine, Docker or Podman; none for no containers." default:"the first of /run/docker.sock, /run/podman/podman.sock, and those of a rootless Docker or Podman of the node's user" why:"a machine with an engine needs no configuration"`
+	Socket       string   `json:"socket,omitzero" max:"4096" doc:"The socket of the container engine, Docker or Podman; none for no containers." default:"the first of /run/docker.sock, /run/podman/podman.sock, and the sockets of a rootless Docker or Podman of the node's user" why:"a machine with an engine needs no configuration"`
 	Images       []string `json:"images,omitzero" items:"256" max:"1024" doc:"The images that jobs may name, as patterns in which * stands for any text: registry.example.com/*." default:"all" why:"a container has no rights on the machine by its image" reload:"yes"`
 	Mounts       []Dir    `json:"mounts,omitzero" items:"256" max:"4096" doc:"The directories below which jobs may mount files of the machine, by absolute path." default:"none" why:"who may mount all files of a machine has the rights of root on it" reload:"yes"`
 	Namespaces   []string `json:"namespaces,omitzero" items:"1000" max:"128" doc:"The namespaces whose jobs may run containers here." default:"all" why:"teams that share a cluster may have machines of their own" reload:"yes"`
-	Capabilities []string `json:"capabilities,omitzero" items:"64" max:"64" doc:"The Linux capabilities of containers, such as CHOWN or NET_BIND_SERVICE." default:"none" why:"few jobs need one; those of images that change users need CHOWN, SETUID and SETGID" reload:"yes"`
+	Capabilities []string `json:"capabilities,omitzero" items:"64" max:"64" doc:"The Linux capabilities of containers, such as CHOWN or NET_BIND_SERVICE." default:"none" why:"few jobs need one; images that change users need CHOWN, SETUID and SETGID" reload:"yes"`
 	PIDs         int      `json:"pids,omitzero" min:"1" max:"4194304" doc:"The most processes of a container that sets no limit." default:"4096" why:"a job that forks without end would take the machine with it" reload:"yes"`
 }
 

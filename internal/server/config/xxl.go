@@ -14,7 +14,7 @@ import (
 // XXL configures the connections between a server and XXL-JOB executors.
 type XXL struct {
 	Listen   Address `json:"listen,omitzero" doc:"The address that executors of XXL-JOB call, apart from that of the API." flag:"xxl-listen" env:"BELFRY_XXL_LISTEN" why:"only those who have executors need it, and executors know neither TLS nor the tokens of the API"`
-	Tokens   []Path  `json:"tokens,omitzero" items:"16" max:"4096" doc:"Files with the access token that executors show, one in each; the first is shown to them." flag:"xxl-token" env:"BELFRY_XXL_TOKENS" why:"several count while the token changes; another one than those of the API, since it travels in plain text" reload:"yes"`
+	Tokens   []Path  `json:"tokens,omitzero" items:"16" max:"4096" doc:"Files with the access token that executors show, one in each; the first is shown to them." flag:"xxl-token" env:"BELFRY_XXL_TOKENS" why:"several count while the token changes; choose none of the API, since it travels in plain text" reload:"yes"`
 	Insecure bool    `json:"insecure_default_token,omitzero" doc:"Accept default_token as an access token, while listen is a loopback address." why:"everyone knows it: it is that of XXL-JOB's own configuration" reload:"yes"`
 	Short    bool    `json:"short_tokens,omitzero" doc:"Accept access tokens of less than 16 characters, until executors have longer ones; attention says so." why:"they can be guessed, and executors that have one can be taken over before it is changed" reload:"yes"`
 	Glue     bool    `json:"glue,omitzero" doc:"Send code of jobs to executors, for run.xxl.glue." why:"anyone who may define jobs could then run any program where executors are" reload:"yes"`

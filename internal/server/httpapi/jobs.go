@@ -144,7 +144,7 @@ type listJobsInput struct {
 	Work      string    `query:"work" enum:"shell,http,handler,xxl,flow,external" doc:"Only jobs that run this, such as flow."`
 	Sort      string    `query:"sort" enum:"name,next,failure" default:"name" doc:"The order: by name, by when they fall due next, with those at the end that fall due at no known time, or by their last failure, with those at the end that did not fail lately."`
 	Filled    bool      `query:"filled" doc:"Fill in the defaults."`
-	Recent    int       `query:"recent" minimum:"0" maximum:"50" doc:"Show so many of the last runs of each job."`
+	Recent    int       `query:"recent" minimum:"0" maximum:"50" doc:"How many of the last runs of each job to show."`
 }
 
 func (a *api) listJobs(ctx context.Context, in *listJobsInput) (*answer[client.JobPage], error) {

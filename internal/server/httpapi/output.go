@@ -45,7 +45,7 @@ type outputInput struct {
 	Stream      string    `query:"stream" enum:"stdout,stderr" doc:"Only this stream. Default: both, in the order of writing."`
 	Since       time.Time `query:"since" doc:"Only what was written at this instant or later."`
 	Timestamps  bool      `query:"timestamps" doc:"The time, and | for stdout or ! for stderr, before each line."`
-	Tail        int       `query:"tail" minimum:"0" maximum:"100000" doc:"Only so many of the last lines. 0: all."`
+	Tail        int       `query:"tail" minimum:"0" maximum:"100000" doc:"How many of the last lines to return. 0: all."`
 	Accept      string    `header:"Accept" doc:"text/event-stream to follow."`
 	LastEventID string    `header:"Last-Event-ID" maxLength:"64" doc:"The id of the last event that was seen."`
 }

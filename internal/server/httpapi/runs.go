@@ -114,7 +114,7 @@ type LinesInput struct {
 	Attempt int    `query:"attempt" minimum:"0" doc:"The number of the attempt. Default: the latest."`
 	Stream  string `query:"stream" enum:"stdout,stderr" doc:"Only lines of this stream: from, total and next_line then count those alone. Default: both."`
 	From    int    `query:"from" minimum:"0" doc:"The place of the first line, from 1. Default: 1 for a search, else the line from which the answer reaches the last one."`
-	Count   int    `query:"count" minimum:"1" maximum:"2000" default:"500" doc:"At most so many lines."`
+	Count   int    `query:"count" minimum:"1" maximum:"2000" default:"500" doc:"The most lines to return."`
 }
 
 func (in *LinesInput) query() client.LinesQuery {

@@ -42,7 +42,7 @@ type lanesInput struct {
 	From      time.Time `query:"from" doc:"Count from the bucket with this instant on. Default: 24 hours ago."`
 	To        time.Time `query:"to" doc:"Count what ended before this instant. Default: now."`
 	Step      string    `query:"step" default:"10m" maxLength:"16" doc:"The length of a bucket, 300 at most: multiples of 5m are counted from slices, others from the runs."`
-	PageSize  int       `query:"page_size" minimum:"1" maximum:"300" default:"100" doc:"List at most so many jobs."`
+	PageSize  int       `query:"page_size" minimum:"1" maximum:"300" default:"100" doc:"The most jobs to list."`
 	PageToken string    `query:"page_token" maxLength:"1024" doc:"The next_page_token of the page before."`
 }
 
@@ -94,7 +94,7 @@ type dueJobsInput struct {
 	From      time.Time `query:"from" doc:"The beginning of the span. Default: now."`
 	To        time.Time `query:"to" doc:"Its end, which is not part of it. Default: a minute after from."`
 	Spread    string    `query:"spread" maxLength:"16" doc:"Also say by how much this spread, such as 15m, would delay the starts of each job."`
-	PageSize  int       `query:"page_size" minimum:"1" maximum:"500" default:"100" doc:"List at most so many."`
+	PageSize  int       `query:"page_size" minimum:"1" maximum:"500" default:"100" doc:"The most items to list."`
 }
 
 func (a *api) listDueJobs(ctx context.Context, in *dueJobsInput) (*answer[client.Page[client.DueJob]], error) {

@@ -56,7 +56,7 @@ type readyInput struct {
 	AfterDue time.Time `query:"after_due" doc:"With after_id, the place behind which to look."`
 	AfterID  string    `query:"after_id" maxLength:"26" doc:"The run at that place."`
 	Until    time.Time `query:"until" doc:"Only runs that are due until then. Default: now."`
-	Limit    int       `query:"limit" minimum:"1" maximum:"5000" default:"500" doc:"At most so many."`
+	Limit    int       `query:"limit" minimum:"1" maximum:"5000" default:"500" doc:"The most runs to list."`
 }
 
 func (a *api) workerReady(ctx context.Context, in *readyInput) (*answer[wire.Runs], error) {

@@ -29,7 +29,7 @@ var timelineTexts = []text{
 	{"timeline.idle_more", "and {n} more", "另有 {n} 个"},
 	{"timeline.next_lanes", "Next jobs", "后面的任务"},
 	{"timeline.gains", "What spreading would gain", "打散启动时间的效果"},
-	{"timeline.gains_help", "spread in a schedule delays all its starts by the same part of this time, another for each job. If every job had it, the fullest minutes would have about so many starts.", "调度计划中的 spread 使每个任务的启动时间固定推迟这段时间内的一部分，各任务不同。若所有任务都设置，最密集的一分钟大约会有这么多次启动。"},
+	{"timeline.gains_help", "spread in a schedule delays all its starts by the same part of this time, another for each job. If every job had it, the fullest minutes would have about this many starts.", "调度计划中的 spread 使每个任务的启动时间固定推迟这段时间内的一部分，各任务不同。若所有任务都设置，最密集的一分钟大约会有这么多次启动。"},
 	{"timeline.spread", "Schedules", "调度计划"},
 	{"timeline.not_spread", "as they are", "现状"},
 	{"timeline.fullest", "Fullest minute", "最密集的一分钟"},

@@ -30,7 +30,7 @@ const (
 	badgePrefix = "badge:"
 )
 
-// badgeColors are those of the messages.
+// badgeColors are the colours of the messages.
 const (
 	badgePassing = "#2e7d4f"
 	badgeFailing = "#c0392b"

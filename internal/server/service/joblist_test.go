@@ -131,7 +131,7 @@ func TestJobsByDueTimeAreReadInBatches(t *testing.T) {
 	}
 }
 
-// searched is a store whose parts take as long as those of a busy one.
+// searched is a store whose parts take as long as in a busy one.
 type searched struct {
 	*memory.Store
 	b     *bench

@@ -260,7 +260,7 @@ func (s *Jobs) Put(ctx context.Context, who Caller, name Name, draft Draft, expe
 	return out, err
 }
 
-// misnamed refuses a document whose name is not that of the request.
+// misnamed refuses a document whose name is not the name in the request.
 func misnamed(d job.Document, name Name) *Error {
 	wrong := mistakeAt("", "name", phrase.NotOfRequest.Of(d.FullName(), name.String()), phrase.NotRenamed.Of(string(d.Kind)))
 	if namespace, short, _ := strings.Cut(d.FullName(), "/"); short == name.Name {

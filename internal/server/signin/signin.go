@@ -49,7 +49,7 @@ const (
 	// answerMax bounds an answer of the provider: a token with hundreds of groups has some ten
 	// kilobytes.
 	answerMax = 1 << 20
-	// finishingMax bounds the concurrently finishing sign-ins, and finishingFrom those of one
+	// finishingMax bounds the concurrently finishing sign-ins, and finishingFrom the ones of one
 	// address: anyone can start one, and each makes this node call the provider.
 	finishingMax  = 16
 	finishingFrom = 4

@@ -134,7 +134,7 @@ func TestEachFieldOfTheFormGoesIntoTheDocument(t *testing.T) {
 	}
 }
 
-// The form has the fields of all kinds of schedule and work, and hides those of other kinds than the document has.
+// The form has the fields of all kinds of schedule and work, and hides the fields of kinds that the document does not have.
 func TestTheFormOffersKindsOfScheduleAndWork(t *testing.T) {
 	b := newWorld(t).login("ann")
 	shows := func(document string, wants ...string) {

@@ -2,7 +2,7 @@ package web
 
 import "testing"
 
-// A host is told by its first label, and by more where two nodes have the same.
+// A host is shown by its first label, and by more where two nodes have the same.
 func TestHostsAreShortened(t *testing.T) {
 	s := &site{}
 	s.hosts.Store(&[]string{"fra-1.eu-central-1.compute.internal", "web.eu.example.com", "web.us.example.com", "10.20.4.17", "build-01"})

@@ -173,7 +173,7 @@ func TestFormsOfOtherPagesAreRefused(t *testing.T) {
 	}
 }
 
-// An administrator sees all sessions, and ends that of another; other people do neither.
+// An administrator sees all sessions, and ends the session of another; other people do neither.
 func TestAnAdministratorEndsASession(t *testing.T) {
 	w := newWorld(t)
 	admin, other := w.login("ann"), w.login("vera")

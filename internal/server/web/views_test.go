@@ -443,7 +443,7 @@ func TestTheWeekIsMovedAsFarAsRunsAndStartsAreKnown(t *testing.T) {
 			t.Errorf("the week of %s-%s does not lead to now", c.month, c.day)
 		}
 	}
-	// Failures are those of the past: they are not moved ahead.
+	// Failures lie in the past: they are not moved ahead.
 	body := b.ask("GET", "/timeline?view=week&of=failures&at=2026-11-30T12:00:00Z", nil).Body.String()
 	if !strings.Contains(body, "17 Nov to 23 Nov") || strings.Contains(body, "Later") || strings.Contains(body, "No further") {
 		t.Error("failures to come are offered")

@@ -206,7 +206,7 @@ func (c *checker) checkRun(run string, events []Event) {
 	c.checkLateness(&r)
 }
 
-// attempts are those of one run.
+// attempts are the attempts of one run.
 type attempts struct {
 	job       *Job
 	run       string
