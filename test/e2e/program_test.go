@@ -134,6 +134,8 @@ var calls = []call{
 	{"node list", "", 0},
 	{"node drain", "one", 0},
 	{"node undrain", "one", 0},
+	{"badge create", "--job fails", 0},
+	{"badge revoke", "--job fails", 0},
 	{"secret set", "s{n} --file s", 0},
 	{"secret list", "", 0},
 	{"secret rotate", "", 0},
