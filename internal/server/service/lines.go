@@ -231,22 +231,51 @@ func (l *Lines) attempt(ctx context.Context, who Caller, id job.ID, number int) 
 
 // Read returns some lines of an attempt, the last ones unless the query says where to begin.
 func (l *Lines) Read(ctx context.Context, who Caller, id job.ID, q client.LinesQuery) (client.OutputLines, error) {
-	lines := client.OutputLines{Items: []client.OutputLine{}}
 	key, err := l.attempt(ctx, who, id, q.Attempt)
 	if err != nil {
-		return lines, err
+		return client.OutputLines{Items: []client.OutputLine{}}, err
 	}
-	lines.Attempt = key.attempt
-	stream, from, count := streams[q.Stream], q.From, linesOf(&q)
+	return l.read(ctx, key, &q)
+}
+
+// ReadOf is Read for an attempt of a run that the caller has got.
+func (l *Lines) ReadOf(ctx context.Context, who Caller, run *client.Run, q client.LinesQuery) (client.OutputLines, error) {
+	if err := who.May(Read); err != nil {
+		return client.OutputLines{}, err
+	}
+	if !who.has(Read, run.Job) {
+		return client.OutputLines{}, l.output.runs.noRun(run.ID)
+	}
+	return l.read(ctx, attemptKey{run.ID, q.Attempt}, &q)
+}
+
+func (l *Lines) read(ctx context.Context, key attemptKey, q *client.LinesQuery) (client.OutputLines, error) {
+	lines := client.OutputLines{Attempt: key.attempt, Items: []client.OutputLine{}}
+	stream, from, count := streams[q.Stream], q.From, linesOf(q)
 	idx := l.index(key)
 	latest := idx.latest()
 	lines.Total = latest.lines[stream]
-	err = l.scan(ctx, key, idx, latest, stream, func(at lineCounts, _ int, _ []byte) bool { lines.Total = at[stream]; return true })
+	err := l.scan(ctx, key, idx, latest, stream, func(at lineCounts, number int, line []byte) bool {
+		lines.Total = at[stream]
+		if from <= 0 {
+			if len(lines.Items) == 2*count {
+				lines.Items = append(lines.Items[:0], lines.Items[count:]...)
+			}
+			lines.Items = append(lines.Items, lineOf(at[stream], number, line))
+		}
+		return true
+	})
 	if err != nil {
 		return lines, err
 	}
 	if from <= 0 {
 		from = max(1, lines.Total-count+1)
+		if had := len(lines.Items); had >= min(count, lines.Total) { // the second look is not needed
+			lines.Items = lines.Items[max(0, had-count):]
+			idx.tell(&lines)
+			return lines, nil
+		}
+		lines.Items = lines.Items[:0]
 	}
 	err = l.scan(ctx, key, idx, idx.before(stream, from), stream, func(at lineCounts, number int, line []byte) bool {
 		if at[stream] >= from {

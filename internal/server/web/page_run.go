@@ -595,7 +595,7 @@ func (s *site) outputOf(p *page, r *client.Run, v *outputCard) error {
 		v.Text = p.T("run.no_output_yet")
 		return nil
 	}
-	lines, err := s.Service.Lines.Read(p.ctx(), p.who, r.ID, client.LinesQuery{Attempt: attempt, Stream: v.Stream, Count: outputTail})
+	lines, err := s.Service.Lines.ReadOf(p.ctx(), p.who, r, client.LinesQuery{Attempt: attempt, Stream: v.Stream, Count: outputTail})
 	if err != nil {
 		return err
 	}

@@ -85,7 +85,7 @@ type (
 	}
 	// Lines compares what runs write.
 	Lines interface {
-		Read(ctx context.Context, who service.Caller, id job.ID, q client.LinesQuery) (client.OutputLines, error)
+		ReadOf(ctx context.Context, who service.Caller, run *client.Run, q client.LinesQuery) (client.OutputLines, error)
 		Compare(ctx context.Context, who service.Caller, id job.ID, q client.CompareQuery) (client.ComparedOutputs, error)
 	}
 	// Documents checks and applies files.
