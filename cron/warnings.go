@@ -2,13 +2,14 @@ package cron
 
 import (
 	"strconv"
+	"strings"
 
 	"github.com/belfry-cron/belfry/internal/phrase"
 )
 
 // Warnings returns allowed but probably unintended parts of an expression: steps beyond
-// their field, and in the default dialect the form of Quartz, which numbers days of the
-// week differently. It returns none for an expression that Parse refuses.
+// their field, zones such as EST that have no summer time, and in the default dialect the
+// form of Quartz, which numbers days of the week differently. It returns none for an expression that Parse refuses.
 func Warnings(expr string, opts ...Option) (list []string) {
 	for _, w := range WarningTexts(expr, opts...) {
 		list = append(list, w.String())
@@ -24,10 +25,27 @@ func WarningTexts(expr string, opts ...Option) []phrase.Text {
 	}
 	var warnings []phrase.Text
 	p := parser{expr: expr, dialect: o.dialect, job: o.job, field: noField, warnings: &warnings}
-	if p.parse(&Expression{zone: o.zone.orUTC(), dialect: o.dialect}, o.zone) != nil {
+	e := Expression{zone: o.zone.orUTC(), dialect: o.dialect}
+	if p.parse(&e, o.zone) != nil {
 		return nil
 	}
-	return warnings
+	return append(warnings, e.zone.warnings()...)
+}
+
+// warnings warns of a name that people read as another zone.
+func (z *Zone) warnings() []phrase.Text {
+	switch name := z.Name(); name {
+	case "EST":
+		return []phrase.Text{phrase.ZoneFixed.Of(name, "UTC-5", "America/New_York")}
+	case "MST":
+		return []phrase.Text{phrase.ZoneFixed.Of(name, "UTC-7", "America/Denver")}
+	default:
+		offset, fixed := strings.CutPrefix(name, fixedZone)
+		if !fixed || strings.Trim(offset, "+-0") == "" {
+			return nil
+		}
+		return []phrase.Text{phrase.ZoneReversed.Of(name, "UTC"+strings.NewReplacer("+", "-", "-", "+").Replace(offset))}
+	}
 }
 
 // warnOfStep warns of a step that is too large for a second value.

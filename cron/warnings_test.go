@@ -28,6 +28,14 @@ func TestWarnings(t *testing.T) {
 		{Default, "0 0 12 * * ? 2027", []string{quartzForm}},
 		{Default, "0 12 ? * 2", nil},
 		{Quartz, "0 0 12 ? * 2", nil},
+		{Default, "TZ=EST 0 9 * * *", []string{"EST is UTC-5 all year; America/New_York has summer time"}},
+		{Default, "TZ=MST 0 9 * * *", []string{"MST is UTC-7 all year; America/Denver has summer time"}},
+		{Default, "TZ=Etc/GMT+5 0 9 * * *", []string{"Etc/GMT+5 is UTC-5: the sign in this name is reversed"}},
+		{Default, "TZ=Etc/GMT-14 0 9 * * *", []string{"Etc/GMT-14 is UTC+14: the sign in this name is reversed"}},
+		{Default, "TZ=Etc/GMT-0 0 9 * * *", nil},
+		{Default, "TZ=Etc/GMT 0 9 * * *", nil},
+		{Default, "TZ=HST 0 9 * * *", nil}, // as Pacific/Honolulu, all year
+		{Default, "TZ=EST5EDT 0 9 * * *", nil},
 		{Default, "@daily", nil},
 		{Default, "no expression", nil},
 	} {

@@ -145,6 +145,8 @@ func TestWarningsNameLikelyMistakes(t *testing.T) {
 		"schedule: {every: 10s, end: '2026-11-20T12:00:00Z'}":              "schedule.end: is in the past",
 		"schedule: {every: 10s, end: '2026-11-20T12:00:01Z'}":              "",
 		"schedule: {cron: ['0 * * * *', '*/70 * * * *']}":                  "schedule.cron[1]: minute: a step of 70 in a field of 60 values",
+		"schedule: {cron: '0 9 * * *', timezone: EST}":                     "schedule.cron: EST is UTC-5 all year; America/New_York has summer time",
+		"schedule: {cron: '0 9 * * *', timezone: America/New_York}":        "",
 		"schedule: '0 0 12 ? * 2'":                                         `schedule: "?" with seconds is the form of Quartz`,
 		"schedule: {cron: '0 0 12 ? * 2', dialect: quartz}":                "",
 	} {

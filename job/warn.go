@@ -23,8 +23,9 @@ func (d Document) Warnings(options ...Option) Problems {
 	if s := j.Schedule; s.Every > 0 && s.Jitter >= s.Every {
 		v.report(root.at("schedule.jitter"), phrase.JitterCut.Of(s.Every))
 	}
+	zone, _ := cron.LoadZone(j.Schedule.Timezone)
 	for i, text := range j.Schedule.Cron {
-		for _, warning := range cron.WarningTexts(text, cron.WithJob(namespaceOf(j.Namespace), j.Name), cron.WithDialect(j.Schedule.Dialect.Grammar())) {
+		for _, warning := range cron.WarningTexts(text, cron.In(zone), cron.WithJob(namespaceOf(j.Namespace), j.Name), cron.WithDialect(j.Schedule.Dialect.Grammar())) {
 			v.report(root.field("schedule").field("cron").item(i), warning)
 		}
 	}

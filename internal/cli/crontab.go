@@ -197,6 +197,9 @@ func readTables(env Env, ask importFlags, tables []cronTable) (documents []job.D
 				if err := d.Validate(job.Now(env.Now())); err != nil {
 					l.Problem = phrase.OfError(err)
 				}
+				for _, w := range d.Warnings(job.Now(env.Now())) {
+					l.Notes = append(l.Notes, phrase.OfError(job.Problems{w}))
+				}
 				kept = append(kept, d)
 			}
 			if !l.Problem.IsZero() {

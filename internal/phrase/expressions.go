@@ -95,6 +95,8 @@ var (
 	ZoneNear           = two[Quoted, Quoted]("zone_near", "unknown time zone {zone}: did you mean {near}?", "未知时区 {zone}：您是不是想写 {near}？")
 	ZoneUnknown        = two[Quoted, string]("zone_unknown", `unknown time zone {zone}: an IANA name such as "{example}" is wanted`, `未知时区 {zone}：应为 IANA 时区名，例如 "{example}"`)
 	QuartzForm         = one[string]("quartz_form", "{question} with seconds is the form of Quartz expressions, in which day of week 1 is Sunday; here 1 is Monday. The dialect quartz reads it as Quartz does", "带秒的 {question} 是 Quartz 表达式的写法，其中星期的 1 为周日；此处 1 为周一。方言 quartz 按 Quartz 的方式读取")
+	ZoneFixed          = three[string, string, string]("zone_fixed", "{zone} is {offset} all year; {near} has summer time", "{zone} 全年为 {offset}；{near} 有夏令时")
+	ZoneReversed       = two[string, string]("zone_reversed", "{zone} is {offset}: the sign in this name is reversed", "{zone} 即 {offset}：该名称中的符号与通常相反")
 	StepTooLong        = four[Text, int, int, string]("step_too_long", "{field}: a step of {step} in a field of {values} values matches the start only[; for a fixed interval write every: {every}]", "{field}：字段有 {values} 个值，步长 {step} 只匹配起始值[；固定间隔请写 every: {every}]")
 	ClockSkips         = one[string]("clock_skips", "the clock of {zone} skips all times that it names", "{zone} 的时钟跳过了它指定的所有时间")
 	ExpressionsEnd     = one[int]("expressions_end", "expressions end with the year {year}", "表达式止于 {year} 年")

@@ -153,7 +153,7 @@ func Job(filled *job.Job, calendars job.Calendars, ask Ask) (Preview, error) {
 		ask.Count = min(ask.Count, s.MaxRuns)
 	}
 	for _, text := range s.Cron {
-		p.Warnings = append(p.Warnings, inLang(ask.Lang, cron.WarningTexts(text, cron.WithJob(filled.Namespace, filled.Name), cron.WithDialect(s.Dialect.Grammar())))...)
+		p.Warnings = append(p.Warnings, inLang(ask.Lang, cron.WarningTexts(text, cron.In(p.Timezone), cron.WithJob(filled.Namespace, filled.Name), cron.WithDialect(s.Dialect.Grammar())))...)
 	}
 	p.occurrences(schedule.Next, ask)
 	if len(p.Next) == 0 {
