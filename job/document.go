@@ -172,7 +172,10 @@ func (d Document) WithoutSource() Document {
 // existing parent, as file:line:column, for mistakes that the caller found.
 func (d Document) Place(pointer string) string {
 	here := d.source
-	if here == nil {
+	switch {
+	case here == nil && d.Line > 0:
+		return fmt.Sprintf("%s:%d", d.File, d.Line)
+	case here == nil:
 		return d.File
 	}
 	unescape := strings.NewReplacer("~1", "/", "~0", "~")

@@ -267,7 +267,11 @@ func (v *validation) placed(err error) error {
 	for _, e := range f.problem.Errors {
 		text := e.String()
 		if i, pointer, ok := v.documentAt(e.Pointer); ok {
-			text = fmt.Sprintf("%s: %s", v.documents[i].Place(pointer), text)
+			d := v.documents[i]
+			if v.imported {
+				text = fmt.Sprintf("%s %s: %s", d.Kind, d.FullName(), text)
+			}
+			text = fmt.Sprintf("%s: %s", d.Place(pointer), text)
 		}
 		f.details = append(f.details, text)
 	}

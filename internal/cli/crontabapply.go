@@ -36,7 +36,7 @@ func applyImport(ctx context.Context, env Env, ask importFlags, tables []cronTab
 	if documents, err = withoutPresentChannels(ctx, env, server, documents); err != nil {
 		return err
 	}
-	v := &validation{documents: documents}
+	v := &validation{documents: documents, imported: true}
 	request, err := v.request(server.namespace)
 	if err != nil {
 		return err

@@ -128,6 +128,7 @@ type validation struct {
 	documents []job.Document
 	problems  job.Problems
 	remarks   []string // unchecked parts
+	imported  bool     // the documents have no text of their own, so that mistakes need their names
 }
 
 // readFiles reads the named files.
