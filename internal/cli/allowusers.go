@@ -16,12 +16,16 @@ import (
 	"github.com/belfry-cron/belfry/internal/server/config"
 )
 
-// packagedConfig is the configuration file of the packages.
-const packagedConfig = "/etc/belfry/belfry.yaml"
+const (
+	// packagedConfig is the configuration file of the packages.
+	packagedConfig = "/etc/belfry/belfry.yaml"
+	// packagedReload makes the server of the packages read it again.
+	packagedReload = "systemctl reload belfry"
+)
 
 // allowUsers writes users that jobs may name into a configuration file, or shows what it would
-// write.
-func allowUsers(ctx context.Context, env Env, file string, users []string, dryRun bool) error {
+// write. reload is the command that makes the server read the file again.
+func allowUsers(ctx context.Context, env Env, file, reload string, users []string, dryRun bool) error {
 	path := env.path(file)
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -38,7 +42,7 @@ func allowUsers(ctx context.Context, env Env, file string, users []string, dryRu
 		}
 	}
 	if len(missing) == 0 {
-		env.tell("%s lists %s already; the server has to read it again: systemctl reload belfry\n", file, strings.Join(users, ", "))
+		env.tell("%s lists %s already; the server has to read it again: %s\n", file, strings.Join(users, ", "), reload)
 		return nil
 	}
 	changed, err := withAllowedUsers(text, missing)
@@ -55,7 +59,7 @@ func allowUsers(ctx context.Context, env Env, file string, users []string, dryRu
 	if err := replaceFile(ctx, path, text, changed); err != nil {
 		return failed("%s: %v", file, err)
 	}
-	env.tell("%s: jobs may run as %s once the server has read it: systemctl reload belfry\n", file, strings.Join(missing, ", "))
+	env.tell("%s: jobs may run as %s once the server has read it: %s\n", file, strings.Join(missing, ", "), reload)
 	if slices.Contains(missing, "root") {
 		env.tell("note: with root, each person who may define jobs can do everything on this machine\n")
 	}

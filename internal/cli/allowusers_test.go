@@ -26,7 +26,7 @@ func TestAllowedUsersAreInsertedIntoAnyFile(t *testing.T) {
 		}
 		var said strings.Builder
 		env := Env{Stdout: &said, Stderr: &said, Getenv: func(string) string { return "" }, Dir: "/"}
-		if err := allowUsers(t.Context(), env, path, []string{"www-data", "root"}, false); err != nil {
+		if err := allowUsers(t.Context(), env, path, packagedReload, []string{"www-data", "root"}, false); err != nil {
 			t.Errorf("%s: %v", c.name, err)
 			continue
 		}
@@ -55,7 +55,7 @@ func TestFilesThatCannotTakeUsersStayAsTheyAre(t *testing.T) {
 		}
 		var said strings.Builder
 		env := Env{Stdout: &said, Stderr: &said, Getenv: func(string) string { return "" }, Dir: "/"}
-		err := allowUsers(t.Context(), env, path, []string{"www-data"}, false)
+		err := allowUsers(t.Context(), env, path, packagedReload, []string{"www-data"}, false)
 		var f *failure
 		if err == nil {
 			t.Errorf("%s: it is taken", c.name)

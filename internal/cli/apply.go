@@ -152,11 +152,37 @@ func broken(err error) bool {
 
 // warn prints warnings about the applied documents.
 func warn(env Env, applied client.Applied) {
-	var told bytes.Buffer
+	var told remarks
 	for _, r := range applied.Results {
 		for _, warning := range r.Warnings {
-			fmt.Fprintf(&told, "warning: %s: %s\n", resultName(r), printable(warning))
+			told.add("warning: ", resultName(r), ": "+printable(warning))
 		}
+	}
+	told.tell(env)
+}
+
+// remarks groups messages, so that one about many places is shown once.
+type remarks struct {
+	order  [][2]string
+	places map[[2]string][]string
+}
+
+// add adds a message, which is before, place and after.
+func (r *remarks) add(before, place, after string) {
+	key := [2]string{before, after}
+	if r.places == nil {
+		r.places = map[[2]string][]string{}
+	}
+	if r.places[key] == nil {
+		r.order = append(r.order, key)
+	}
+	r.places[key] = append(r.places[key], place)
+}
+
+func (r *remarks) tell(env Env) {
+	var told bytes.Buffer
+	for _, key := range r.order {
+		fmt.Fprintf(&told, "%s%s%s\n", key[0], shortList(r.places[key]), key[1])
 	}
 	env.tell("%s", told.Bytes())
 }

@@ -101,7 +101,7 @@ belfry crontab import /etc/systemd/system/backup.timer -o yaml`,
 	f.BoolVarP(&ask.yes, "yes", "y", false, "delete without asking")
 	f.BoolVar(&ask.dryRun, "dry-run", false, "with --apply, change nothing and show what would change")
 	f.BoolVar(&ask.allowUsers, "allow-users", false, "with --apply, add the users that no node allows to shell.allow_users of --config, and stop there")
-	addWord(f, &ask.config, "config", "c", "FILE", "configuration file of the server, for --allow-users; default: "+packagedConfig)
+	addWord(f, &ask.config, "config", "c", "FILE", "configuration file of the server, for --allow-users; default: the file that the running server read, or "+packagedConfig)
 	addWord(f, &ask.mailServer, "mail-server", "", "HOST:PORT", "mail failures to the addresses of MAILTO by this server: makes a channel for each")
 	addWord(f, &ask.mailFrom, "mail-from", "", "ADDRESS", "sender of the mail; default: belfry at this host")
 	f.BoolVar(&ask.undo, "undo", false, "restore the lines that --comment-out has commented out, and delete their jobs")

@@ -11,10 +11,12 @@ import (
 	"os/user"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/cli/crontab"
+	"github.com/belfry-cron/belfry/internal/server/config"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -59,9 +61,11 @@ func applyImport(ctx context.Context, env Env, ask importFlags, tables []cronTab
 		env.tell("no line needs another user: nothing to allow\n")
 	}
 	if ask.commentOut && len(barred) > 0 {
+		var told remarks
 		for _, i := range barred {
-			env.tell("%s:%d: %s\n", printable(documents[i].File), documents[i].Line, printable(would.Results[i].Barred))
+			told.add(printable(documents[i].File)+":", strconv.Itoa(documents[i].Line), ": "+printable(would.Results[i].Barred))
 		}
+		told.tell(env)
 		if !ask.skip {
 			f := failed("no node may run the %s of %s, and nothing was changed", jobsOf(len(barred)), counted(len(barred), "line"))
 			if len(users) > 0 {
@@ -163,9 +167,18 @@ func barredOf(applied client.Applied, documents []job.Document) (barred []int, u
 	return barred, users
 }
 
-// allow writes users into the configuration of the server.
+// allow writes users into the configuration of the server on this machine.
 func (ask *importFlags) allow(ctx context.Context, env Env, users []string) error {
-	if err := allowUsers(ctx, env, cmp.Or(ask.config, packagedConfig), users, ask.dryRun); err != nil {
+	running, reload := config.RunningFile(cmp.Or(ask.connection.Data, env.Getenv("BELFRY_DATA"), config.DefaultData(env.Getenv)))
+	file := cmp.Or(ask.config, running)
+	switch {
+	case file == "" && reload != "":
+		return failed("the server on this machine was started without a configuration file").
+			withHint("start it with --config and a file that has shell: {allow_users: [%s]}", strings.Join(users, ", "))
+	case file == "":
+		file = packagedConfig
+	}
+	if err := allowUsers(ctx, env, file, cmp.Or(reload, packagedReload), users, ask.dryRun); err != nil {
 		return err
 	}
 	env.tell("no job was created, and no line was changed: repeat the command without --allow-users when the server has read the configuration\n")

@@ -102,7 +102,7 @@ func serve(ctx context.Context, env Env, c config.Server, from config.Layers, re
 	defer stop()
 	file := from.FileName
 	if file != "" { // messages for other machines and directories name it
-		if file, err = filepath.Abs(file); err != nil {
+		if file, err = filepath.Abs(env.path(file)); err != nil {
 			return failed("%v", err)
 		}
 	}

@@ -354,7 +354,8 @@ func (s *Server) Run(ctx context.Context) error {
 		stop()
 	})
 	token, _ := s.TokenFile()
-	if err := config.WriteAddress(s.Settings.Data, s.URL(), token, s.Settings.SharedUser()); err != nil {
+	local := config.Local{URL: s.URL(), TokenFile: token, SharedUser: s.Settings.SharedUser(), File: s.SettingsFile, Reload: s.reloadCommand()}
+	if err := config.WriteAddress(s.Settings.Data, local); err != nil {
 		s.Log.Warn("cannot write the address file; clients on this machine need --server", "error", err)
 	}
 	if s.Listening != nil {

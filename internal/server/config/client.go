@@ -266,20 +266,24 @@ func chosen(asked Asked, getenv func(string) string) (Context, error) {
 // addressFile is in the data directory of a server that runs.
 const addressFile = "server.json"
 
-// address is the file of a server for clients on its machine.
-type address struct {
+// Local is what a server tells clients on its machine.
+type Local struct {
 	URL       string `json:"url"`
 	TokenFile string `json:"token_file"`
-	PID       int    `json:"pid"`
-	// SharedUser is a setting of the server.
+	PID       int    `json:"pid"` // set by WriteAddress
+	// SharedUser is the user shared with commands, if any: see [Server.SharedUser].
 	SharedUser string `json:"shared_user,omitempty"`
+	// File is the configuration file, "" without one, and Reload the command that makes the
+	// server read it again.
+	File   string `json:"file,omitempty"`
+	Reload string `json:"reload,omitempty"`
 }
 
-// WriteAddress publishes, to clients on this machine, the address of a data directory's
-// server, its token file, and the user shared with commands, if any. RemoveAddress removes
-// it.
-func WriteAddress(dir, url, tokenFile, sharedUser string) error {
-	data, err := json.Marshal(address{url, tokenFile, os.Getpid(), sharedUser})
+// WriteAddress publishes the address of the server of this process in its data directory.
+// RemoveAddress removes it.
+func WriteAddress(dir string, a Local) error {
+	a.PID = os.Getpid()
+	data, err := json.Marshal(a)
 	if err != nil {
 		return err
 	}
@@ -297,8 +301,8 @@ func RemoveAddress(dir string) error { return os.Remove(filepath.Join(dir, addre
 // readAddress returns the address left by a server on this machine, if the server still runs and
 // this user may see it. After a server's death, any program may use its port and wait for its
 // token.
-func readAddress(dir string) (address, error) {
-	var a address
+func readAddress(dir string) (Local, error) {
+	var a Local
 	data, err := os.ReadFile(filepath.Join(dir, addressFile))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 		return a, nil
@@ -311,7 +315,7 @@ func readAddress(dir string) (address, error) {
 	}
 	// Signal 0 is only a question. Another user's process may not be signalled.
 	if err := syscall.Kill(a.PID, 0); a.PID <= 0 || err != nil && !errors.Is(err, syscall.EPERM) {
-		return address{}, nil
+		return Local{}, nil
 	}
 	return a, nil
 }

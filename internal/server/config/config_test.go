@@ -247,7 +247,7 @@ contexts:
   work: {server: "https://belfry.example", token: of-work, namespace: web}
   home: {server: "http://127.0.0.1:7"}
 `), 0o600))
-	must(config.WriteAddress(data, "http://127.0.0.1:8", filepath.Join(data, "token"), ""))
+	must(config.WriteAddress(data, config.Local{URL: "http://127.0.0.1:8", TokenFile: filepath.Join(data, "token")}))
 	readToken := func(path string) (string, error) {
 		if path != filepath.Join(data, "token") {
 			return "", fs.ErrNotExist
@@ -308,7 +308,7 @@ contexts:
 		t.Errorf("%v, after the death of a server the connection is %+v", err, c)
 	}
 	denied := func(string) (string, error) { return "", errors.New("it can be read by others") }
-	must(config.WriteAddress(data, "http://127.0.0.1:8", "x", "ann"))
+	must(config.WriteAddress(data, config.Local{URL: "http://127.0.0.1:8", TokenFile: "x", SharedUser: "ann"}))
 	if user, running := config.RunningAs(data); user != "ann" || !running {
 		t.Errorf("the server runs: %v, and shares the user %q with commands, want ann", running, user)
 	}
@@ -329,7 +329,7 @@ func TestTheSessionOfAPersonIsSentOnlyToItsServer(t *testing.T) {
 	must(os.MkdirAll(filepath.Join(home, ".config", "belfry"), 0o700))
 	must(os.MkdirAll(data, 0o700))
 	must(os.WriteFile(filepath.Join(home, ".config", "belfry", "config.yaml"), []byte(`contexts: {work: {server: "https://belfry.example", token: of-work}}`), 0o600))
-	must(config.WriteAddress(data, "http://127.0.0.1:8", "token", ""))
+	must(config.WriteAddress(data, config.Local{URL: "http://127.0.0.1:8", TokenFile: "token"}))
 	env := environment("HOME", home, "BELFRY_DATA", data)
 	readToken := func(string) (string, error) { return "of-data", nil }
 	file := config.SessionsFile(env)
