@@ -103,15 +103,10 @@ func (d *DeadSession) Recover(ctx context.Context, s Store) (settled Recovered, 
 				Attempt: batch[i].Present(), Outcome: job.OutcomeLost, Reason: reason.ProcessEnded.Of(batch[i].Node),
 			}
 		}
-		outcomes, err := s.Finish(ctx, d.Session, results)
-		if err != nil {
+		if _, err := s.Finish(ctx, d.Session, results); err != nil {
 			return settled, err
 		}
-		for i := range batch {
-			if outcomes[i].Accepted { // others were not due, or are settled
-				settled.Lost = append(settled.Lost, batch[i])
-			}
-		}
+		settled.Lost = append(settled.Lost, batch...)
 	}
 	return settled, nil
 }
