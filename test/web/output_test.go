@@ -135,13 +135,13 @@ func TestTheEndOfACutOutputSaysWhatIsNotKept(t *testing.T) {
 	for _, width := range []int64{1440, 390} {
 		b.width(width)
 		b.open("/runs/" + out[strings.LastIndex(out, "/")+1:])
-		b.until("the note", `document.querySelector("[data-output-missing]").checkVisibility() && /^6\.\d MB of this output are not kept, at line [\d,]+\. .*A search finds only what is kept/.test(document.querySelector("[data-output-missing]").textContent)`)
+		b.until("the note", `document.querySelector("[data-output-missing]").checkVisibility() && /^Lines [\d,]+ to [\d,]+ are missing \(6\.\d MB\)\. .*A search finds only what is kept/.test(document.querySelector("[data-output-missing]").textContent)`)
 		if n := value[int64](b, `document.documentElement.scrollWidth`); n > width {
 			t.Errorf("the page is %d px wide at %d", n, width)
 		}
 	}
 	b.press(`document.querySelector("[data-output-missing] a")`)
-	b.until("the place", `document.querySelector("[data-log] .lnk .x")?.textContent.includes("left out")`)
+	b.until("the place", `document.querySelector("[data-log] .lnk .x")?.textContent.includes("are missing (")`)
 }
 
 // The output of a failure stands beside the last success's, with what both have folded; its errors are found one by one.
