@@ -189,10 +189,7 @@ func (l *Lines) scan(ctx context.Context, key attemptKey, idx *lineIndex, from l
 					shift = gap.last - at[0]
 				}
 			}
-			if rest, err = reader.Append(rest, &chunk); err != nil {
-				l.output.log.Error("output is damaged", "run", key.run, "attempt", key.attempt, "error", err)
-				rest = append(rest, "… a part is damaged and left out …\n"...)
-			}
+			rest = l.appendChunk(rest, &reader, &chunk, key)
 			seq = chunk.Seq + 1
 			had := at
 			if !whole() {
@@ -206,12 +203,20 @@ func (l *Lines) scan(ctx context.Context, key attemptKey, idx *lineIndex, from l
 			break
 		}
 	}
-	if len(rest) > 0 {
-		if at, wanted := at.with(rest, stream); wanted {
-			take(at, at[0]+shift, rest)
-		}
+	if at, wanted := at.with(rest, stream); wanted && len(rest) > 0 {
+		take(at, at[0]+shift, rest)
 	}
 	return nil
+}
+
+// appendChunk appends the text of a chunk, or what stands for a damaged one.
+func (l *Lines) appendChunk(dst []byte, reader *output.Reader, chunk *output.Chunk, key attemptKey) []byte {
+	dst, err := reader.Append(dst, chunk)
+	if err != nil {
+		l.output.log.Error("output is damaged", "run", key.run, "attempt", key.attempt, "error", err)
+		dst = append(dst, "… a part is damaged and left out …\n"...)
+	}
+	return dst
 }
 
 // attempt returns the requested attempt.
