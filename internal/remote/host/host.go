@@ -89,12 +89,12 @@ func ownMachines(who service.Caller) string {
 
 // protocolOf returns the version that both sides speak.
 func protocolOf(oldest, newest int) (int, error) {
-	const theirs = "this worker speaks the versions %d to %d of the protocol of workers, and the server %d to %d"
+	theirs := phrase.WorkerTooOld.Of(oldest, newest, wire.Oldest, wire.Newest)
 	switch {
 	case newest < wire.Oldest:
-		return 0, service.RefuseProgram(client.TypeProtocol, theirs, oldest, newest, wire.Oldest, wire.Newest).Saying("the worker is too old: upgrade it to the version of the server")
+		return 0, service.Refuse(client.TypeProtocol, theirs, phrase.UpgradeWorker)
 	case oldest > wire.Newest:
-		return 0, service.RefuseProgram(client.TypeProtocol, theirs, oldest, newest, wire.Oldest, wire.Newest).Saying("the worker is too new: upgrade the servers first, then their workers")
+		return 0, service.Refuse(client.TypeProtocol, theirs, phrase.UpgradeServers)
 	}
 	return min(newest, wire.Newest), nil
 }
@@ -112,7 +112,7 @@ func (s *Workers) Join(ctx context.Context, who service.Caller, said wire.Join) 
 		return wire.Joined{}, err
 	}
 	if said.Only && len(said.Handlers) == 0 {
-		return wire.Joined{}, service.WrongField("handlers", phrase.Said.Of(phrase.Words("is empty, and with handlers_only the worker would run nothing")))
+		return wire.Joined{}, service.WrongField("handlers", phrase.NoHandlers)
 	}
 	if _, err := s.sessionOf(ctx, who, said.Session); err != nil && !errors.Is(err, store.ErrSessionOver) {
 		return wire.Joined{}, err
@@ -128,8 +128,7 @@ func (s *Workers) Join(ctx context.Context, who service.Caller, said wire.Join) 
 		}
 	}
 	if others >= workerSessionsMax {
-		return wire.Joined{}, service.RefuseProgram(client.TypeTooMany, "%d workers with the token %s are there already, the most for a token", others, who.Name).
-			Saying("use another token, or a joining token, which gives each worker one of its own")
+		return wire.Joined{}, service.Refuse(client.TypeTooMany, phrase.TooManyWorkers.Of(others, who.Name), phrase.OtherToken)
 	}
 	roles := []string{store.RoleWorker}
 	if said.Only {
@@ -186,8 +185,7 @@ func allowedLabels(who service.Caller, said map[string]string) (map[string]strin
 	if len(wrong) == 0 {
 		return labels, nil
 	}
-	return nil, service.RefuseProgram(client.TypeForbidden, "the token %s does not allow the label %s", who.Name, strings.Join(wrong, ", ")).
-		Saying("its workers may have %s", strings.Join(who.Terms.Labels, ", "))
+	return nil, service.Refuse(client.TypeForbidden, phrase.LabelsNotAllowed.Of(who.Name, wrong), phrase.LabelsAllowed.Of(who.Terms.Labels))
 }
 
 // OwnToken exchanges a joining token for a token of the worker's own.
@@ -197,11 +195,11 @@ func (s *Workers) OwnToken(ctx context.Context, who service.Caller, said wire.Ow
 	}
 	hash, ok := auth.ParseHash(said.Hash)
 	if !ok {
-		return wire.Granted{}, service.WrongField("hash", phrase.Said.Of(phrase.Words("is not a SHA-256 in base64url without padding")))
+		return wire.Granted{}, service.WrongField("hash", phrase.NotTokenHash)
 	}
 	name := who.Name + "." + tokenPart(said.Node)
 	if len(name) > tokenNameMax {
-		return wire.Granted{}, service.WrongField("node", phrase.Said.Of(phrase.Words(fmt.Sprintf("makes a name of the token with %d letters, and at most %d are allowed", len(name), tokenNameMax))))
+		return wire.Granted{}, service.WrongField("node", phrase.TokenNameTooLong.Of(len(name), tokenNameMax))
 	}
 	t, err := s.Store.PutToken(ctx, store.PutToken{
 		Name: name, Hash: hash, Joins: who.Token, Actor: who.Name, Terms: store.Terms{Certificate: who.Certificate},
@@ -209,16 +207,13 @@ func (s *Workers) OwnToken(ctx context.Context, who service.Caller, said wire.Ow
 	s.Tokens.Forget()
 	switch {
 	case errors.Is(err, store.ErrLimit):
-		return wire.Granted{}, service.RefuseProgram(client.TypeForbidden, "the joining token %s is used up", who.Name).
-			Saying("an administrator can create another one: belfry token create NAME --role worker --join")
+		return wire.Granted{}, service.Refuse(client.TypeForbidden, phrase.JoinUsedUp.Of(who.Name), phrase.CreateJoinToken)
 	case errors.Is(err, store.ErrExists):
-		return wire.Granted{}, service.RefuseProgram(client.TypeExists, "there is already a token %s: a worker %s has joined before", name, said.Node).
-			Saying("an administrator can revoke it: belfry token revoke %s", name)
+		return wire.Granted{}, service.Refuse(client.TypeExists, phrase.HasJoined.Of(name, said.Node), phrase.RevokeIt.Of(name))
 	case errors.Is(err, store.ErrTooMany):
-		return wire.Granted{}, service.RefuseProgram(client.TypeConflict, "there are %d tokens already, the most that are allowed", store.TokensMax).Saying("revoke tokens that are no longer needed")
+		return wire.Granted{}, service.Refuse(client.TypeConflict, phrase.TooManyTokens.Of(store.TokensMax), phrase.RevokeUnneeded)
 	case errors.Is(err, store.ErrNotFound):
-		return wire.Granted{}, service.RefuseProgram(client.TypeUnauthenticated, "the joining token is no longer valid").
-			Saying("an administrator can create another one: belfry token create NAME --role worker --join")
+		return wire.Granted{}, service.Refuse(client.TypeUnauthenticated, phrase.JoinTokenInvalid, phrase.CreateJoinToken)
 	case err != nil:
 		return wire.Granted{}, err
 	}
@@ -451,12 +446,12 @@ func (s *Workers) Finish(ctx context.Context, who service.Caller, id job.ID, sai
 		r := &said.Results[i]
 		if r.Value != nil && (!json.Valid(r.Value) || len(r.Value) > job.ResultMax) {
 			path := fmt.Sprintf("results[%d].value", i)
-			return wire.Finished{}, service.WrongField(path, phrase.Said.Of(phrase.Words(fmt.Sprintf("must be JSON of at most %d bytes", job.ResultMax))))
+			return wire.Finished{}, service.WrongField(path, phrase.ResultJSON.Of(job.ResultMax))
 		}
 		for k := range r.Output {
 			if r.Output[k].Run != r.Run || r.Output[k].Attempt != r.Number {
 				path := fmt.Sprintf("results[%d].output[%d]", i, k)
-				return wire.Finished{}, service.WrongField(path, phrase.Said.Of(phrase.Words("is of another attempt than the result")))
+				return wire.Finished{}, service.WrongField(path, phrase.OfOtherAttempt)
 			}
 		}
 		results[i] = r.Result()
@@ -563,12 +558,12 @@ func (s *Workers) Secrets(ctx context.Context, who service.Caller, id job.ID, sa
 	}
 	j := jobs[runs[at].JobUID]
 	if j == nil || who.Namespace != "" && j.Filled.Namespace != who.Namespace || !serves(&self, who, j) {
-		return wire.Secrets{}, service.RefuseProgram(client.TypeForbidden, "the worker may not run the job of the run %s", said.Attempt.Run)
+		return wire.Secrets{}, service.Refuse(client.TypeForbidden, phrase.NotJobOfWorker.Of(said.Attempt.Run))
 	}
 	named := j.Filled.SecretNames()
 	for _, name := range said.Names {
 		if !slices.Contains(named, name) {
-			return wire.Secrets{}, service.RefuseProgram(client.TypeForbidden, "job %s does not name the secret %s", j.Filled.FullName(), name)
+			return wire.Secrets{}, service.Refuse(client.TypeForbidden, phrase.SecretNotNamed.Of(j.Filled.FullName(), name))
 		}
 	}
 	values, err := s.Config.Secrets.Values(ctx, j.Filled.Namespace, said.Names)
@@ -651,7 +646,7 @@ func (s *Workers) sessionOf(ctx context.Context, who service.Caller, id job.ID) 
 		s.owned.Put(id, session, ownedMax)
 	}
 	if !strings.HasPrefix(session.Machine, ownMachines(who)) {
-		return store.Session{}, service.RefuseProgram(client.TypeForbidden, "the session %s was not begun with the token %s", id, who.Name)
+		return store.Session{}, service.Refuse(client.TypeForbidden, phrase.SessionOfOther.Of(id, who.Name))
 	}
 	return session, nil
 }
@@ -674,9 +669,9 @@ func workerError(err error) error {
 	var e *service.Error
 	switch {
 	case errors.Is(err, store.ErrSessionOver):
-		e = service.RefuseProgram(client.TypeSessionOver, "the session is over").Saying("begin another one")
+		e = service.Refuse(client.TypeSessionOver, phrase.SessionOver, phrase.BeginSession)
 	case errors.Is(err, store.ErrNoSpace):
-		e = service.RefuseProgram(client.TypeNoSpace, "the store has no space left").Saying("repeat the request: it is not known whether anything was changed")
+		e = service.Refuse(client.TypeNoSpace, phrase.StoreFull, phrase.RepeatUnknown)
 	default:
 		return err
 	}

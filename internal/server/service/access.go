@@ -124,18 +124,18 @@ func (c Caller) May(r Right) error {
 		allowed = allowed || role.Allows(r.Role)
 	}
 	if c.Roles != nil && !allowed {
-		return refuse(client.TypeForbidden, phrase.PersonNeeds.Of(c.Name, c.Says(), string(r.Role)), phrase.GroupsToRoles)
+		return Refuse(client.TypeForbidden, phrase.PersonNeeds.Of(c.Name, c.Says(), string(r.Role)), phrase.GroupsToRoles)
 	}
 	if !allowed {
-		return refuse(client.TypeForbidden, phrase.TokenNeeds.Of(c.Name, string(c.Role), string(r.Role)), phrase.CreateWithRole)
+		return Refuse(client.TypeForbidden, phrase.TokenNeeds.Of(c.Name, string(c.Role), string(r.Role)), phrase.CreateWithRole)
 	}
 	if !r.Server || c.Everywhere(r) {
 		return nil
 	}
 	if c.Roles != nil {
-		return refuse(client.TypeForbidden, phrase.PersonOfAll.Of(c.Name, c.Says()))
+		return Refuse(client.TypeForbidden, phrase.PersonOfAll.Of(c.Name, c.Says()))
 	}
-	return refuse(client.TypeForbidden, phrase.TokenOfAll.Of(c.Name, c.Namespace))
+	return Refuse(client.TypeForbidden, phrase.TokenOfAll.Of(c.Name, c.Namespace))
 }
 
 // MayIn refuses a caller without a right in a namespace, whether the namespace is empty
@@ -148,7 +148,7 @@ func (c Caller) MayIn(r Right, namespace string) error {
 	case role.Allows(r.Role):
 		return nil
 	case role != "":
-		return refuse(client.TypeForbidden, phrase.NeedsInNamespace.Of(c.who(), string(role), namespace, string(r.Role)))
+		return Refuse(client.TypeForbidden, phrase.NeedsInNamespace.Of(c.who(), string(role), namespace, string(r.Role)))
 	}
 	return c.outside()
 }
@@ -181,9 +181,9 @@ func (c Caller) within(r Right, namespace string) (scope, error) {
 // outside refuses namespaces other than the caller's.
 func (c Caller) outside() *Error {
 	if c.Roles != nil {
-		return refuse(client.TypeForbidden, phrase.PersonOutside.Of(c.Name, c.Says()))
+		return Refuse(client.TypeForbidden, phrase.PersonOutside.Of(c.Name, c.Says()))
 	}
-	return refuse(client.TypeForbidden, phrase.TokenOutside.Of(c.Name, c.Namespace))
+	return Refuse(client.TypeForbidden, phrase.TokenOutside.Of(c.Name, c.Namespace))
 }
 
 // sees reports whether the caller may read the namespace of a full name.
@@ -208,7 +208,7 @@ func (c Caller) mayName(r Right, d job.Document, pointer string) error {
 	if d.Executors != nil {
 		// Groups of executors belong to no namespace: an address in one gets its parameters and
 		// reports its results.
-		return refuse(client.TypeForbidden, phrase.ExecutorsOfAll.Of(c.Name, c.Namespace)).
+		return Refuse(client.TypeForbidden, phrase.ExecutorsOfAll.Of(c.Name, c.Namespace)).
 			withErrors(mistakeAt(pointer, "kind", phrase.NeedsServerToken))
 	}
 	if d.Channel != nil {

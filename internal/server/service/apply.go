@@ -291,7 +291,7 @@ func (d *Documents) compareAll(ctx context.Context, steps []*step, owner string)
 	if err := d.findAll(ctx, steps); err != nil {
 		return err
 	}
-	foreign := refuse(client.TypeConflict, phrase.OtherOwner)
+	foreign := Refuse(client.TypeConflict, phrase.OtherOwner)
 	for _, s := range steps {
 		if j := s.document.Job; j != nil {
 			if !s.saysPaused {
@@ -418,7 +418,7 @@ func (d *Documents) prune(ctx context.Context, who Caller, steps []*step, owner 
 			}
 		}
 		if len(gone) > pruneMax {
-			return nil, refuse(client.TypeTooMany, phrase.TooManyDeleted.Of(pruneMax))
+			return nil, Refuse(client.TypeTooMany, phrase.TooManyDeleted.Of(pruneMax))
 		}
 		if q.After = next; next == "" {
 			return gone, nil
@@ -560,7 +560,7 @@ func half(s *step, written int, err error) error {
 	e := &failed
 	switch e.Type {
 	case client.TypeConflict, client.TypeExists, client.TypeNotFound:
-		e = refuse(client.TypeConflict, phrase.ChangedMeanwhile.Of(string(s.result.Kind), s.result.Name))
+		e = Refuse(client.TypeConflict, phrase.ChangedMeanwhile.Of(string(s.result.Kind), s.result.Name))
 	default:
 		e.Detail = reason.Because.Of(job.Text(fmt.Sprintf("%s %s", s.result.Kind, s.result.Name)), e.Detail)
 	}

@@ -69,7 +69,7 @@ func (s *Runs) Backfill(ctx context.Context, who Caller, name Name, said client.
 		}
 		for i, outcome := range outcomes {
 			if outcome.Err != nil {
-				return out, refuse(client.TypeConflict, phrase.JobGoneMeanwhile.Of(name.String()), phrase.RepeatForRest.Of(out.Made))
+				return out, Refuse(client.TypeConflict, phrase.JobGoneMeanwhile.Of(name.String()), phrase.RepeatForRest.Of(out.Made))
 			}
 			shown[i].Run, shown[i].Made = outcome.Run, outcome.Made
 			if outcome.Made {
@@ -95,12 +95,12 @@ func checkBackfill(j *store.Job, said *client.BackfillRequest, now time.Time) er
 		return WrongField("overlap", phrase.AllowInPool, phrase.OtherOverlaps)
 	}
 	if len(s.Cron) == 0 && s.Every == 0 && len(s.At) == 0 {
-		e := refuse(client.TypeConflict, phrase.NoScheduledTimes.Of(j.Definition.FullName()), phrase.BackfillNeeds)
+		e := Refuse(client.TypeConflict, phrase.NoScheduledTimes.Of(j.Definition.FullName()), phrase.BackfillNeeds)
 		e.Detail = reason.Because.Of(e.Detail, neverDue(j))
 		return e
 	}
 	if status := j.Definition.Status; status != nil && status.State == job.JobPaused {
-		return refuse(client.TypeConflict, phrase.JobIsPaused.Of(j.Definition.FullName()), phrase.ResumeFirst)
+		return Refuse(client.TypeConflict, phrase.JobIsPaused.Of(j.Definition.FullName()), phrase.ResumeFirst)
 	}
 	return nil
 }
@@ -164,7 +164,7 @@ func tooManyRuns(times []time.Time, count, split int) *Error {
 	if count >= backfillCounted {
 		many = phrase.MoreThanRuns.Of(fmt.Sprint(count*split), backfillMax)
 	}
-	e := refuse(client.TypeTooMany, many)
+	e := Refuse(client.TypeTooMany, many)
 	if first := backfillMax / split; first > 0 && first < len(times) {
 		return e.hinted(phrase.SplitUpTo.Of(times[first].UTC().Format(time.RFC3339Nano)))
 	}

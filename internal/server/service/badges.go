@@ -76,7 +76,7 @@ func (s *Badges) Create(ctx context.Context, who Caller, of client.BadgeOf) (cli
 	_, err = s.store.PutToken(ctx, store.PutToken{Name: name, Hash: auth.HashOf(secret), Role: badgeRole, Namespace: namespace, Replace: true, Actor: who.Name})
 	s.tokens.Forget()
 	if errors.Is(err, store.ErrLimit) {
-		return client.Badge{}, refuse(client.TypeConflict, phrase.TooManyTokens.Of(store.TokensMax))
+		return client.Badge{}, Refuse(client.TypeConflict, phrase.TooManyTokens.Of(store.TokensMax))
 	}
 	return client.Badge{Token: name, SVG: "/badge/" + secret + ".svg", JSON: "/badge/" + secret + ".json"}, err
 }
@@ -90,7 +90,7 @@ func (s *Badges) Revoke(ctx context.Context, who Caller, of client.BadgeOf) (cli
 	err = s.store.DeleteToken(ctx, name, who.Name)
 	s.tokens.Forget()
 	if errors.Is(err, store.ErrNotFound) {
-		return client.Badge{}, refuse(client.TypeNotFound, phrase.NoSuchToken.Of(name))
+		return client.Badge{}, Refuse(client.TypeNotFound, phrase.NoSuchToken.Of(name))
 	}
 	return client.Badge{Token: name}, err
 }
@@ -103,7 +103,7 @@ func (s *Badges) Show(ctx context.Context, secret string) (client.BadgeState, er
 	}
 	of, ok := strings.CutPrefix(t.Name, badgePrefix)
 	if err != nil || !ok || t.Role != badgeRole {
-		return client.BadgeState{}, refuse(client.TypeNotFound, phrase.NoSuchBadge)
+		return client.BadgeState{}, Refuse(client.TypeNotFound, phrase.NoSuchBadge)
 	}
 	shown := client.BadgeState{SchemaVersion: 1, Color: badgeNeutral}
 	reader := Caller{Name: t.Name, Role: store.RoleViewer, Namespace: t.Namespace}

@@ -52,7 +52,7 @@ func (s *Bulk) Do(ctx context.Context, who Caller, said client.Bulk) (client.Bul
 	}
 	result.Matched = len(names)
 	if said.Expect != nil && *said.Expect != len(names) {
-		return result, refuse(client.TypeConflict, phrase.OthersSelected.Of(len(names), *said.Expect), phrase.CountAgain)
+		return result, Refuse(client.TypeConflict, phrase.OthersSelected.Of(len(names), *said.Expect), phrase.CountAgain)
 	}
 	if said.DryRun {
 		return result, nil
@@ -127,7 +127,7 @@ func (s *Bulk) selected(ctx context.Context, of scope, q store.JobQuery) (names 
 			names = append(names, nameOf(j.Definition))
 		}
 		if len(names) > bulkMax {
-			return nil, refuse(client.TypeInvalid, phrase.TooManySelected.Of(bulkMax), phrase.SelectFewer)
+			return nil, Refuse(client.TypeInvalid, phrase.TooManySelected.Of(bulkMax), phrase.SelectFewer)
 		}
 		if q.After = next; next == "" {
 			return names, nil

@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/internal/server/auth"
 	"github.com/belfry-cron/belfry/job"
@@ -45,7 +46,7 @@ func (s *Callbacks) Take(ctx context.Context, number int64, secret string, said 
 	}
 	if said.State == client.CallbackRunning {
 		if !running {
-			return RefuseProgram(client.TypeConflict, "the attempt is over").Saying("end the work: its result is not taken")
+			return Refuse(client.TypeConflict, phrase.AttemptOver, phrase.EndTheWork)
 		}
 		return s.store.Asked(ctx, []store.Answer{{Handover: *h, Seen: true}})
 	}
@@ -73,7 +74,7 @@ func (s *Callbacks) Take(ctx context.Context, number int64, secret string, said 
 		return fmt.Errorf("the attempt is over, and its record is in the history store: %w", store.ErrHistoryAway)
 	}
 	if !got[0].Accepted {
-		return RefuseProgram(client.TypeConflict, "the attempt is over: it was cancelled, has timed out, or another result came first")
+		return Refuse(client.TypeConflict, phrase.ResultLate)
 	}
 	return nil
 }
@@ -86,7 +87,7 @@ func (s *Callbacks) find(ctx context.Context, number int64, secret string) (*sto
 	}
 	hash := auth.HashOf(secret)
 	if len(list) == 0 || list[0].Kind != string(job.WorkHTTP) || subtle.ConstantTimeCompare([]byte(hex.EncodeToString(hash[:])), []byte(list[0].About)) != 1 {
-		return nil, RefuseProgram(client.TypeNotFound, "there is no such callback").Saying("the secret was sent with the request, in the header %s; a callback is known for 7 days after its end", job.HeaderCallbackSecret)
+		return nil, Refuse(client.TypeNotFound, phrase.NoCallback, phrase.SecretInHeader.Of(job.HeaderCallbackSecret))
 	}
 	return &list[0], nil
 }

@@ -3,7 +3,6 @@ package service
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -44,20 +43,9 @@ func (e *Error) Error() string {
 // Unwrap returns the cause of the error, if any.
 func (e *Error) Unwrap() error { return e.cause }
 
-func refuse(kind client.ProblemType, detail phrase.Text, hint ...phrase.Text) *Error {
+// Refuse returns the refusal of a request.
+func Refuse(kind client.ProblemType, detail phrase.Text, hint ...phrase.Text) *Error {
 	return &Error{Type: kind, Detail: reason.Say(detail), Hint: reason.First(hint)}
-}
-
-// RefuseProgram is [refuse] in English alone, for requests that only workers and other programs
-// make: no page shows it.
-func RefuseProgram(kind client.ProblemType, format string, args ...any) *Error {
-	return &Error{Type: kind, Detail: job.Text(fmt.Sprintf(format, args...))}
-}
-
-// Saying adds the hint of [RefuseProgram].
-func (e *Error) Saying(format string, args ...any) *Error {
-	e.Hint = job.Text(fmt.Sprintf(format, args...))
-	return e
 }
 
 // Because adds the cause of an error.
@@ -89,7 +77,7 @@ func (e *Error) mistakes() int { return len(e.Errors) + e.MoreErrors }
 
 // Wrong is the error of a mistake that is not in a document.
 func Wrong(mistake client.FieldError) *Error {
-	return refuse(client.TypeInvalid, phrase.RequestMistakes).withErrors(mistake)
+	return Refuse(client.TypeInvalid, phrase.RequestMistakes).withErrors(mistake)
 }
 
 // WrongParameter is the error of an invalid parameter.
@@ -130,31 +118,31 @@ func errorOf(err error) *Error {
 	case errors.As(err, &mistakes):
 		return invalid(mistakes, "")
 	case errors.Is(err, store.ErrNotFound):
-		return refuse(client.TypeNotFound, phrase.OfError(err))
+		return Refuse(client.TypeNotFound, phrase.OfError(err))
 	case errors.Is(err, store.ErrExists):
-		return refuse(client.TypeExists, phrase.OfError(err))
+		return Refuse(client.TypeExists, phrase.OfError(err))
 	case errors.Is(err, store.ErrConflict):
-		return refuse(client.TypeConflict, phrase.OfError(err), phrase.ReadAgain)
+		return Refuse(client.TypeConflict, phrase.OfError(err), phrase.ReadAgain)
 	case errors.Is(err, store.ErrNoSpace):
-		return refuse(client.TypeUnavailable, phrase.StoreFull, phrase.NothingChanged)
+		return Refuse(client.TypeUnavailable, phrase.StoreFull, phrase.NothingChanged)
 	case errors.Is(err, store.ErrReadOnly):
-		return refuse(client.TypeUnavailable, phrase.StoreUnwritable, phrase.NothingChanged)
+		return Refuse(client.TypeUnavailable, phrase.StoreUnwritable, phrase.NothingChanged)
 	case errors.Is(err, store.ErrHistoryAway):
-		return refuse(client.TypeUnavailable, phrase.HistoryUnread, phrase.ListedAllSame)
+		return Refuse(client.TypeUnavailable, phrase.HistoryUnread, phrase.ListedAllSame)
 	case errors.Is(err, store.ErrAway):
-		return refuse(client.TypeUnavailable, phrase.StoreAway, phrase.CheckOrRetry)
+		return Refuse(client.TypeUnavailable, phrase.StoreAway, phrase.CheckOrRetry)
 	case errors.Is(err, context.DeadlineExceeded):
-		return refuse(client.TypeTimeout, phrase.StoreSlow)
+		return Refuse(client.TypeTimeout, phrase.StoreSlow)
 	case errors.Is(err, context.Canceled):
-		return refuse(client.TypeTimeout, phrase.ClientLeft)
+		return Refuse(client.TypeTimeout, phrase.ClientLeft)
 	}
-	return refuse(client.TypeInternal, phrase.ReasonInLog)
+	return Refuse(client.TypeInternal, phrase.ReasonInLog)
 }
 
 // invalid is the error of a document with mistakes. The pointer is where the document is in
 // the request.
 func invalid(mistakes job.Problems, pointer string) *Error {
-	e := refuse(client.TypeInvalid, mistakesIn(len(mistakes)))
+	e := Refuse(client.TypeInvalid, mistakesIn(len(mistakes)))
 	e.addProblems(mistakes, pointer)
 	return e
 }

@@ -4,26 +4,21 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"testing"
 )
 
-// forPrograms are the files whose requests only workers and other programs make: their errors are in
-// English alone.
-var forPrograms = []string{"callbacks.go", "reports.go", "events.go", "executors.go", "errors.go"}
-
 // sentence is an error that is made of an English sentence.
-var sentence = regexp.MustCompile("RefuseProgram\\(|\\.Saying\\(|phrase\\.Words\\((fmt\\.|[\"`])|job\\.Text\\([\"`]|FieldError\\{[^}]*\\b(Detail|Hint): *(fmt\\.|[\"`])|\\b(Detail|Hint) = [\"`]")
+var sentence = regexp.MustCompile("phrase\\.Words\\((fmt\\.|[\"`])|job\\.Text\\([\"`]|FieldError\\{[^}]*\\b(Detail|Hint): *(fmt\\.|[\"`])|\\b(Detail|Hint) = [\"`]")
 
-// Errors that pages show are codes of package phrase, so that they are there in each language.
-func TestErrorsOfPagesAreCodes(t *testing.T) {
-	for _, pattern := range []string{"*.go", "../web/*.go"} {
+// Errors are codes of package phrase, so that they are there in each language.
+func TestErrorsAreCodes(t *testing.T) {
+	for _, pattern := range []string{"*.go", "../web/*.go", "../../remote/host/*.go"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil || len(files) == 0 {
 			t.Fatalf("%s: %d files, error %v", pattern, len(files), err)
 		}
 		for _, file := range files {
-			if slices.Contains(forPrograms, file) || regexp.MustCompile(`_test\.go$`).MatchString(file) {
+			if regexp.MustCompile(`_test\.go$`).MatchString(file) {
 				continue
 			}
 			text, err := os.ReadFile(file)

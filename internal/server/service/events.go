@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -50,7 +49,7 @@ func (s *Events) Follow(ctx context.Context, who Caller, q client.EventQuery) (*
 		return nil, err
 	}
 	if s.hub == nil {
-		return nil, RefuseProgram(client.TypeUnavailable, "this server has no events")
+		return nil, Refuse(client.TypeUnavailable, phrase.NoEvents)
 	}
 	if q.Job != "" && !strings.Contains(q.Job, "/") {
 		return nil, WrongParameter("job", phrase.NotFullName)
@@ -60,12 +59,12 @@ func (s *Events) Follow(ctx context.Context, who Caller, q client.EventQuery) (*
 	}
 	for _, kind := range q.Kinds {
 		if !validKind(kind) {
-			return nil, WrongParameter("kind", phrase.Said.Of(phrase.Words(fmt.Sprintf("%q is no kind of events", kind))), phrase.Said.Of(phrase.Words("such as run.done, or run for all of runs")))
+			return nil, WrongParameter("kind", phrase.NoKindOfEvents.Of(phrase.Quoted(kind)), phrase.KindsOfEvents)
 		}
 	}
 	stream := &EventStream{topic: s, who: who, of: of, query: q, selected: store.JobQuery{Labels: q.Labels, Text: q.Text}}
 	if stream.selective() && stream.WantsStats() {
-		return nil, WrongParameter("kind", phrase.Said.Of(phrase.Words("stats counts the runs of a namespace or of a job")), phrase.Said.Of(phrase.Words("leave out label and text")))
+		return nil, WrongParameter("kind", phrase.StatsOfJob, phrase.LeaveOutLabel)
 	}
 	place, err := s.places.take(who) //nolint:contextcheck // the watch of a token outlives a request
 	if err != nil {
@@ -83,7 +82,7 @@ func (s *Events) Follow(ctx context.Context, who Caller, q client.EventQuery) (*
 // overOr makes an Error of the end of the hub.
 func overOr(err error) error {
 	if errors.Is(err, events.ErrOver) {
-		stops := RefuseProgram(client.TypeUnavailable, "the server stops")
+		stops := Refuse(client.TypeUnavailable, phrase.ServerStops)
 		stops.RetryAfter = stopRetry
 		return stops
 	}

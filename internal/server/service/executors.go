@@ -215,7 +215,7 @@ func (s *Executors) Raise(ctx context.Context, who Caller, r client.NumberReques
 		return client.Number{}, err
 	}
 	if r.From < 1 || r.From > NumberMax {
-		return client.Number{}, WrongField("from", phrase.Said.Of(phrase.Words(fmt.Sprintf("must be from 1 to %d", int64(NumberMax)))))
+		return client.Number{}, WrongField("from", phrase.NumberFromTo.Of(NumberMax))
 	}
 	first, err := s.store.Numbers(ctx, 1, r.From)
 	return client.Number{First: first}, err
@@ -231,17 +231,17 @@ func (s *Executors) AddPastRuns(ctx context.Context, who Caller, said client.Pas
 	records := make([]store.Record, len(said.Items))
 	for i := range said.Items {
 		item := &said.Items[i]
-		wrong := func(field, detail string) (client.PastRunsTaken, error) {
-			return client.PastRunsTaken{}, WrongField(fmt.Sprintf("items[%d].%s", i, field), phrase.Said.Of(phrase.Words(detail)))
+		wrong := func(field string, detail phrase.Text) (client.PastRunsTaken, error) {
+			return client.PastRunsTaken{}, WrongField(fmt.Sprintf("items[%d].%s", i, field), detail)
 		}
 		namespace, name, isFull := strings.Cut(item.Job, "/")
 		switch {
 		case !isFull:
-			return wrong("job", "is not namespace/name")
+			return wrong("job", phrase.NotFullName)
 		case item.Started.IsZero() || item.Started.UnixMilli() <= 0:
-			return wrong("started", "is before 1970")
+			return wrong("started", phrase.Before1970)
 		case item.Ended.Before(item.Started):
-			return wrong("ended", "is before started")
+			return wrong("ended", phrase.BeforeStarted)
 		}
 		if jobs[item.Job] == nil {
 			j, err := s.jobs.find(ctx, who, Administer, Name{namespace, name})

@@ -58,7 +58,7 @@ func (e Expect) match(present int64) error {
 		return nil
 	}
 	wanted := strings.Trim(strings.Join(strings.Fields(fmt.Sprint(e.Versions)), ", "), "[]")
-	refused := refuse(client.TypeChanged, phrase.AtVersion.Of(int(present), wanted), phrase.ReadAgain)
+	refused := Refuse(client.TypeChanged, phrase.AtVersion.Of(int(present), wanted), phrase.ReadAgain)
 	refused.Version = present
 	return refused
 }
@@ -71,7 +71,7 @@ type Changed struct {
 
 // noJob is the error of a job that does not exist.
 func noJob(name Name) *Error {
-	return refuse(client.TypeNotFound, phrase.NoSuchJob.Of(name), phrase.ListJobs.Of("belfry job list -A"))
+	return Refuse(client.TypeNotFound, phrase.NoSuchJob.Of(name), phrase.ListJobs.Of("belfry job list -A"))
 }
 
 // find reads a job for a caller that has a right.
@@ -224,7 +224,7 @@ func nameOf(j *job.Job) Name {
 }
 
 func exists(name string) *Error {
-	return refuse(client.TypeExists, phrase.JobExists.Of(name), phrase.ChangeInstead)
+	return Refuse(client.TypeExists, phrase.JobExists.Of(name), phrase.ChangeInstead)
 }
 
 // Put creates a job or replaces its definition. The document must have the name.
@@ -242,7 +242,7 @@ func (s *Jobs) Put(ctx context.Context, who Caller, name Name, draft Draft, expe
 	if expect.Absent {
 		out, err := s.warned(ctx, d)(s.create(ctx, who, d.Job))
 		if isType(err, client.TypeExists) {
-			return Changed{}, refuse(client.TypeChanged, phrase.JobExists.Of(d.Job.FullName()))
+			return Changed{}, Refuse(client.TypeChanged, phrase.JobExists.Of(d.Job.FullName()))
 		}
 		return out, err
 	}
@@ -266,7 +266,7 @@ func misnamed(d job.Document, name Name) *Error {
 	if namespace, short, _ := strings.Cut(d.FullName(), "/"); short == name.Name {
 		wrong = mistakeAt("", "namespace", phrase.NotOfRequest.Of(namespace, name.String()), phrase.WriteNamespace.Of(name.Namespace))
 	}
-	return refuse(client.TypeInvalid, phrase.AboutAnother.Of(string(d.Kind))).withErrors(wrong)
+	return Refuse(client.TypeInvalid, phrase.AboutAnother.Of(string(d.Kind))).withErrors(wrong)
 }
 
 // wroteIt refuses a change that another caller has made meanwhile: a store treats an
@@ -347,9 +347,9 @@ func putError(err error, p store.PutJob) error {
 		return exists(name)
 	case errors.Is(err, store.ErrCycle):
 		way, _ := phrase.InWords(err)
-		return refuse(client.TypeInvalid, mistakesIn(1)).withErrors(mistakeAt("", "schedule.on", way, phrase.BreakCycle))
+		return Refuse(client.TypeInvalid, mistakesIn(1)).withErrors(mistakeAt("", "schedule.on", way, phrase.BreakCycle))
 	case errors.Is(err, store.ErrNotFound):
-		return refuse(client.TypeConflict, phrase.DeletedMeanwhile.Of(name))
+		return Refuse(client.TypeConflict, phrase.DeletedMeanwhile.Of(name))
 	case errors.Is(err, store.ErrConflict):
 		return changedMeanwhile(job.KindJob, name)
 	}
@@ -358,7 +358,7 @@ func putError(err error, p store.PutJob) error {
 
 // changedMeanwhile is the error of a change that came second.
 func changedMeanwhile(kind job.Kind, name string) *Error {
-	return refuse(client.TypeChanged, phrase.ChangedMeanwhile.Of(string(kind), name), phrase.ReadAgain)
+	return Refuse(client.TypeChanged, phrase.ChangedMeanwhile.Of(string(kind), name), phrase.ReadAgain)
 }
 
 // created returns the result of creating a job, which has no runs yet.

@@ -68,7 +68,7 @@ func (s *KindDocuments) find(ctx context.Context, who Caller, r Right, name Name
 			return d, nil
 		}
 	}
-	return job.Document{}, refuse(client.TypeNotFound, phrase.NoSuchKind.Of(string(s.kind), name.String()))
+	return job.Document{}, Refuse(client.TypeNotFound, phrase.NoSuchKind.Of(string(s.kind), name.String()))
 }
 
 // Put creates one or replaces its definition, and reports whether it was created. The document
@@ -97,7 +97,7 @@ func (s *KindDocuments) Put(ctx context.Context, who Caller, name Name, draft Dr
 	put, err = putOfKind(ctx, s.store, d, version, who.Name)
 	switch {
 	case errors.Is(err, store.ErrExists):
-		return job.Document{}, false, refuse(client.TypeChanged, phrase.KindExists.Of(string(s.kind), name.String()))
+		return job.Document{}, false, Refuse(client.TypeChanged, phrase.KindExists.Of(string(s.kind), name.String()))
 	case errors.Is(err, store.ErrConflict), errors.Is(err, store.ErrNotFound):
 		return job.Document{}, false, changedMeanwhile(s.kind, name.String())
 	case err != nil:
@@ -120,7 +120,7 @@ func (s *KindDocuments) Delete(ctx context.Context, who Caller, name Name, expec
 	var named store.NamedError
 	switch {
 	case errors.As(err, &named):
-		return refuse(client.TypeConflict, phrase.IsNamedBy.Of(named.Job, string(s.kind), name.String()), phrase.ChangeJobsFirst)
+		return Refuse(client.TypeConflict, phrase.IsNamedBy.Of(named.Job, string(s.kind), name.String()), phrase.ChangeJobsFirst)
 	case errors.Is(err, store.ErrConflict), errors.Is(err, store.ErrNotFound):
 		return changedMeanwhile(s.kind, name.String())
 	}

@@ -226,7 +226,7 @@ func (l *Lines) attempt(ctx context.Context, who Caller, id job.ID, number int) 
 		return attemptKey{}, err
 	}
 	if number > run.Attempt {
-		return attemptKey{}, refuse(client.TypeNotFound, phrase.NoAttempt.Of(id, number))
+		return attemptKey{}, Refuse(client.TypeNotFound, phrase.NoAttempt.Of(id, number))
 	}
 	if number == 0 {
 		number = latest(&run)

@@ -245,7 +245,7 @@ func (s *Attention) change(ctx context.Context, who Caller, r client.AttentionRe
 			}
 		}
 		if len(found) == 0 {
-			return nil, refuse(client.TypeNotFound, phrase.NoProblemOf.Of(object))
+			return nil, Refuse(client.TypeNotFound, phrase.NoProblemOf.Of(object))
 		}
 		err = s.put(ctx, who, subject, object, verb, present, now, func(m *mark) error {
 			version := int64(0)
@@ -325,7 +325,7 @@ func (s *Attention) put(ctx context.Context, who Caller, subject, object, verb s
 		}
 	}
 	if len(marks) >= marksMax && m.stored == 0 {
-		return refuse(client.TypeConflict, phrase.MarksFull.Of(marksMax))
+		return Refuse(client.TypeConflict, phrase.MarksFull.Of(marksMax))
 	}
 	m.Changed = now
 	note := store.Note{Name: markName(subject), Version: m.stored}

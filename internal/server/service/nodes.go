@@ -224,7 +224,7 @@ func (s *Nodes) setDrain(ctx context.Context, who Caller, id string, d store.Dra
 		}
 	}
 	if err := s.store.Drain(ctx, d); errors.Is(err, store.ErrNotFound) {
-		return client.Node{}, refuse(client.TypeNotFound, phrase.NoSuchNode.Of(id))
+		return client.Node{}, Refuse(client.TypeNotFound, phrase.NoSuchNode.Of(id))
 	} else if err != nil {
 		return client.Node{}, err
 	}

@@ -210,7 +210,7 @@ func (s *Notifications) Ack(ctx context.Context, who Caller, id string) (client.
 	if err := who.May(Operate); err != nil {
 		return client.Notification{}, err
 	}
-	absent := refuse(client.TypeNotFound, phrase.NoSuchNotification.Of(id))
+	absent := Refuse(client.TypeNotFound, phrase.NoSuchNotification.Of(id))
 	uid, group, found := strings.Cut(id, "-")
 	if _, err := job.ParseID(uid); err != nil || !found || strings.ContainsAny(group, "/ ") {
 		return client.Notification{}, absent
@@ -264,12 +264,12 @@ func (s *Notifications) Test(ctx context.Context, who Caller, name Name) (client
 			return s.test(ctx, who, c)
 		}
 	}
-	return client.ChannelTest{}, refuse(client.TypeNotFound, phrase.NoSuchChannel.Of(name.String()))
+	return client.ChannelTest{}, Refuse(client.TypeNotFound, phrase.NoSuchChannel.Of(name.String()))
 }
 
 func (s *Notifications) test(ctx context.Context, who Caller, c *job.Channel) (client.ChannelTest, error) {
 	if s.send == nil {
-		return client.ChannelTest{}, refuse(client.TypeConflict, phrase.SendsNothing)
+		return client.ChannelTest{}, Refuse(client.TypeConflict, phrase.SendsNothing)
 	}
 	id, err := s.newID()
 	if err != nil {

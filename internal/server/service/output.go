@@ -84,7 +84,7 @@ func (s *Output) Open(ctx context.Context, who Caller, id job.ID, q client.Outpu
 	}
 	// A follower from the first attempt on may come after the run has ended without one.
 	if r.number > run.Attempt && (r.number > 1 || r.only > 0) {
-		return nil, refuse(client.TypeNotFound, phrase.NoAttempt.Of(id, r.number))
+		return nil, Refuse(client.TypeNotFound, phrase.NoAttempt.Of(id, r.number))
 	}
 	if r.number == 0 {
 		r.number = latest(&run)

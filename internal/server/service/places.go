@@ -78,9 +78,9 @@ func (p *places) take(who Caller) (*place, error) {
 	var full *Error
 	switch {
 	case p.taken >= streamsMax:
-		full = refuse(client.TypeTooMany, phrase.StreamsFull.Of(p.taken))
+		full = Refuse(client.TypeTooMany, phrase.StreamsFull.Of(p.taken))
 	case h != nil && len(h.places) >= streamsOfOne:
-		full = refuse(client.TypeTooMany, phrase.StreamsOfOne.Of(len(h.places), who.who()))
+		full = Refuse(client.TypeTooMany, phrase.StreamsOfOne.Of(len(h.places), who.who()))
 	}
 	if full != nil {
 		full.RetryAfter = streamsRetry
@@ -124,7 +124,7 @@ func (p *places) watch(ctx context.Context, h *holder) {
 			continue
 		}
 		if errors.Is(err, auth.ErrUnknown) || errors.Is(err, auth.ErrExpired) {
-			err = refuse(client.TypeUnauthenticated, phrase.TokenInvalid, phrase.CreateToken)
+			err = Refuse(client.TypeUnauthenticated, phrase.TokenInvalid, phrase.CreateToken)
 		}
 		p.mu.Lock()
 		for one := range h.places {

@@ -67,7 +67,7 @@ func (s *Reports) RotatePingKey(ctx context.Context, who Caller, name Name) (cli
 	})
 	s.tokens.Forget()
 	if errors.Is(err, store.ErrLimit) {
-		return client.PingKey{}, RefuseProgram(client.TypeConflict, "there are %d tokens and ping keys already, the most that are allowed", store.TokensMax)
+		return client.PingKey{}, Refuse(client.TypeConflict, phrase.TooManyPingKeys.Of(store.TokensMax))
 	}
 	return client.PingKey{Key: secret, Path: "/ping/" + secret}, err
 }
@@ -81,11 +81,11 @@ func (s *Reports) Ping(ctx context.Context, key string, read func(context.Contex
 	}
 	namespace, name, ok := pingJob(&t)
 	if err != nil || !ok {
-		return client.Reported{}, RefuseProgram(client.TypeNotFound, "there is no such ping key").Saying("make one, which ends the one before: belfry job ping-key NAME")
+		return client.Reported{}, Refuse(client.TypeNotFound, phrase.NoPingKey, phrase.MakePingKey)
 	}
 	j, err := store.JobNamed(ctx, s.jobs.store, namespace, name)
 	if errors.Is(err, store.ErrNotFound) {
-		return client.Reported{}, RefuseProgram(client.TypeNotFound, "the job of this ping key does not exist")
+		return client.Reported{}, Refuse(client.TypeNotFound, phrase.PingJobGone)
 	}
 	if err != nil {
 		return client.Reported{}, err
@@ -98,7 +98,7 @@ func (s *Reports) Ping(ctx context.Context, key string, read func(context.Contex
 }
 
 func notReported(j *store.Job) error {
-	return RefuseProgram(client.TypeConflict, "job %s is started by Belfry, and takes no reports", j.Filled.FullName()).Saying("run: {external: {}} is for work that something else does")
+	return Refuse(client.TypeConflict, phrase.TakesNoReports.Of(j.Filled.FullName()), phrase.ExternalTakes.Of("run: {external: {}}"))
 }
 
 // startable refuses a job that Belfry does not start.
@@ -106,7 +106,7 @@ func startable(j *store.Job) error {
 	if !j.Filled.Run.IsReported() {
 		return nil
 	}
-	return refuse(client.TypeConflict, phrase.ReportedJob.Of(j.Filled.FullName()))
+	return Refuse(client.TypeConflict, phrase.ReportedJob.Of(j.Filled.FullName()))
 }
 
 func (s *Reports) take(ctx context.Context, j *store.Job, said client.Report, key string) (client.Reported, error) {
@@ -138,7 +138,7 @@ func (s *Reports) take(ctx context.Context, j *store.Job, said client.Report, ke
 	case errors.Is(err, store.ErrNotFound):
 		return client.Reported{}, noJob(Name{j.Definition.Namespace, j.Definition.Name})
 	case errors.Is(err, store.ErrExists):
-		return client.Reported{}, RefuseProgram(client.TypeExists, "job %s is running already", j.Filled.FullName()).Saying("without the lock it starts beside it")
+		return client.Reported{}, Refuse(client.TypeExists, phrase.JobRunsAlready.Of(j.Filled.FullName()), phrase.WithoutLock)
 	}
 	return client.Reported{Run: got.Run, Until: got.Until}, err
 }

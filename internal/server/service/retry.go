@@ -24,15 +24,15 @@ func (s *Runs) Retry(ctx context.Context, who Caller, id job.ID, said client.Ret
 		return Made{}, err
 	}
 	if run.Kind == job.RunStep {
-		return Made{}, refuse(client.TypeConflict, phrase.IsStepOf.Of(id, run.Parent)).
+		return Made{}, Refuse(client.TypeConflict, phrase.IsStepOf.Of(id, run.Parent)).
 			hinted(phrase.FromStep.Of(fmt.Sprintf("belfry run retry %s --from %s", run.Parent, run.Step)))
 	}
 	if run.State != job.StateDone {
-		return Made{}, refuse(client.TypeConflict, phrase.RunNotEnded.Of(id, string(run.State)))
+		return Made{}, Refuse(client.TypeConflict, phrase.RunNotEnded.Of(id, string(run.State)))
 	}
 	j, err := store.JobByUID(ctx, s.store, run.JobUID)
 	if errors.Is(err, store.ErrNotFound) || err == nil && j.Deleted {
-		return Made{}, refuse(client.TypeNotFound, phrase.JobOfRunDeleted.Of(run.Job))
+		return Made{}, Refuse(client.TypeNotFound, phrase.JobOfRunDeleted.Of(run.Job))
 	}
 	if err != nil {
 		return Made{}, err
@@ -46,7 +46,7 @@ func (s *Runs) Retry(ctx context.Context, who Caller, id job.ID, said client.Ret
 			return Made{}, err
 		}
 	} else if said.ChoosesSteps() {
-		return Made{}, refuse(client.TypeConflict, phrase.NoSteps.Of(id))
+		return Made{}, Refuse(client.TypeConflict, phrase.NoSteps.Of(id))
 	}
 	if err := CheckParams(definition, said.Params, run.Params); err != nil {
 		return Made{}, err
@@ -121,7 +121,7 @@ func (s *Runs) repeatFlow(ctx context.Context, j *store.Job, run *client.Run, sa
 	begin := flow.Saved{Again: &again}
 	state, err := flow.NewGraph(definition.Run.Flow).Again(&was.State, &again)
 	if err != nil {
-		return nil, nil, refuse(client.TypeConflict, phrase.NotAgainSo.Of(id, phrase.Words(err.Error())))
+		return nil, nil, Refuse(client.TypeConflict, phrase.NotAgainSo.Of(id, phrase.Words(err.Error())))
 	}
 	for i := range state.Steps {
 		step := &state.Steps[i]
@@ -160,7 +160,7 @@ func (s *Runs) definitionOf(ctx context.Context, j *store.Job, version int64, ow
 			return nil, err
 		}
 		if kept == nil {
-			return nil, refuse(client.TypeConflict, phrase.DefinitionGone.Of(int(version), j.Definition.FullName())).
+			return nil, Refuse(client.TypeConflict, phrase.DefinitionGone.Of(int(version), j.Definition.FullName())).
 				hinted(phrase.StartAll.Of("belfry job run " + j.Definition.FullName()))
 		}
 		*definition = *kept
@@ -192,7 +192,7 @@ func checkSteps(definition *job.Job, said *client.RetryRequest) error {
 	for _, step := range definition.Run.Flow.All() {
 		names = append(names, step.Name)
 	}
-	wrong := refuse(client.TypeInvalid, phrase.StepsDoNotFit.Of(definition.FullName()))
+	wrong := Refuse(client.TypeInvalid, phrase.StepsDoNotFit.Of(definition.FullName()))
 	for _, list := range []struct {
 		field string
 		names []string

@@ -115,7 +115,7 @@ func (s *Jobs) revision(ctx context.Context, j *store.Job, version int64) (store
 		if version < j.Definition.Version {
 			hint = phrase.OldVersionsGo
 		}
-		return store.Revision{}, refuse(client.TypeNotFound, phrase.NoSuchVersion.Of(int(version), j.Definition.FullName()), hint)
+		return store.Revision{}, Refuse(client.TypeNotFound, phrase.NoSuchVersion.Of(int(version), j.Definition.FullName()), hint)
 	}
 	return list[0], nil
 }

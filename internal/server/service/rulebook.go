@@ -35,7 +35,7 @@ func ReadDraft(text []byte, pointer string) (Draft, error) {
 	case err != nil:
 		return Draft{Unread: unread}, nil //nolint:nilerr // the draft has the error
 	}
-	return Draft{}, refuse(client.TypeInvalid, phrase.OneDocument).withErrors(mistakeAt(pointer, "", phrase.HoldsSeveral.Of(len(list)), phrase.ObjectDescribes))
+	return Draft{}, Refuse(client.TypeInvalid, phrase.OneDocument).withErrors(mistakeAt(pointer, "", phrase.HoldsSeveral.Of(len(list)), phrase.ObjectDescribes))
 }
 
 // rulebook has the rules that documents must keep on this server.
@@ -100,7 +100,7 @@ func (b *rulebook) accept(ctx context.Context, who Caller, r Right, d Draft, kin
 		return d.Document, d.Unread // the other checks need a readable document
 	}
 	if d.Kind != kind {
-		return d.Document, refuse(client.TypeInvalid, phrase.NoKindHere.Of(string(kind))).withErrors(mistakeAt("", "kind", phrase.KindWanted.Of(string(d.Kind), string(kind))))
+		return d.Document, Refuse(client.TypeInvalid, phrase.NoKindHere.Of(string(kind))).withErrors(mistakeAt("", "kind", phrase.KindWanted.Of(string(d.Kind), string(kind))))
 	}
 	if may != nil {
 		return d.Document, may

@@ -223,7 +223,7 @@ func (s *Runs) noRun(id job.ID) *Error {
 	if d := job.Duration(keep.For); d > 0 && d != job.Forever {
 		hint = phrase.RunsKeptFor.Of(made, phrase.Span(d.InWords()), keep.Runs)
 	}
-	return refuse(client.TypeNotFound, phrase.NoSuchRun.Of(id), hint)
+	return Refuse(client.TypeNotFound, phrase.NoSuchRun.Of(id), hint)
 }
 
 // KeptFor returns how long finished runs are kept, unless policy.keep of their job differs; 0 is
@@ -553,7 +553,7 @@ func (s *Runs) Cancel(ctx context.Context, who Caller, id job.ID, reason string)
 	}
 	run, err := s.runOf(ctx, who, Operate, id)
 	if err == nil && run.Outcome != job.OutcomeCancelled {
-		err = refuse(client.TypeConflict, phrase.EndedAlready.Of(id, string(run.Outcome)))
+		err = Refuse(client.TypeConflict, phrase.EndedAlready.Of(id, string(run.Outcome)))
 	}
 	return run, err
 }
@@ -581,10 +581,10 @@ func (s *Runs) answer(ctx context.Context, who Caller, a store.FlowAnswer) (clie
 	}
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		return client.Run{}, refuse(client.TypeConflict, phrase.EndedAlready.Of(a.Run, ""))
+		return client.Run{}, Refuse(client.TypeConflict, phrase.EndedAlready.Of(a.Run, ""))
 	case errors.Is(err, store.ErrConflict):
 		why, _ := phrase.InWords(err)
-		return client.Run{}, refuse(client.TypeConflict, why)
+		return client.Run{}, Refuse(client.TypeConflict, why)
 	case err != nil:
 		return client.Run{}, err
 	}

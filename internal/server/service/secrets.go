@@ -77,9 +77,9 @@ func (s *Secrets) Set(ctx context.Context, who Caller, name Name, said client.Se
 	case errors.Is(err, store.ErrConflict):
 		return client.SecretInfo{}, false, changedMeanwhile("secret", name.String())
 	case errors.Is(err, store.ErrLimit):
-		return client.SecretInfo{}, false, refuse(client.TypeConflict, phrase.TooManySealed.Of(secret.NamespaceMax, name.Namespace))
+		return client.SecretInfo{}, false, Refuse(client.TypeConflict, phrase.TooManySealed.Of(secret.NamespaceMax, name.Namespace))
 	case errors.As(err, new(*secret.KeyError)):
-		return client.SecretInfo{}, false, refuse(client.TypeConflict, phrase.OfError(err))
+		return client.SecretInfo{}, false, Refuse(client.TypeConflict, phrase.OfError(err))
 	case err != nil:
 		return client.SecretInfo{}, false, err
 	}
@@ -95,7 +95,7 @@ func (s *Secrets) Delete(ctx context.Context, who Caller, name Name) error {
 	var missing *secret.Missing
 	switch {
 	case errors.As(err, &missing):
-		return refuse(client.TypeNotFound, missing.Text())
+		return Refuse(client.TypeNotFound, missing.Text())
 	case errors.Is(err, store.ErrConflict):
 		return changedMeanwhile("secret", name.String())
 	}
@@ -109,7 +109,7 @@ func (s *Secrets) Rotate(ctx context.Context, who Caller) (client.SecretRotation
 	}
 	done, err := s.keeper.Rotate(ctx, who.Name)
 	if errors.As(err, new(*secret.KeyError)) {
-		return client.SecretRotation{}, refuse(client.TypeConflict, phrase.OfError(err))
+		return client.SecretRotation{}, Refuse(client.TypeConflict, phrase.OfError(err))
 	}
 	return client.SecretRotation{Key: done.Key, Sealed: done.Sealed, Before: done.Before, Elsewhere: done.Elsewhere}, err
 }

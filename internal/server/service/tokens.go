@@ -154,9 +154,9 @@ func (s *Access) Create(ctx context.Context, who Caller, said client.TokenReques
 	})
 	switch {
 	case errors.Is(err, store.ErrExists):
-		return client.NewToken{}, refuse(client.TypeExists, phrase.TokenExists.Of(said.Name), phrase.OtherNameFirst)
+		return client.NewToken{}, Refuse(client.TypeExists, phrase.TokenExists.Of(said.Name), phrase.OtherNameFirst)
 	case errors.Is(err, store.ErrLimit):
-		return client.NewToken{}, refuse(client.TypeConflict, phrase.TooManyTokens.Of(store.TokensMax), phrase.RevokeUnneeded)
+		return client.NewToken{}, Refuse(client.TypeConflict, phrase.TooManyTokens.Of(store.TokensMax), phrase.RevokeUnneeded)
 	case err != nil:
 		return client.NewToken{}, err
 	}
@@ -234,7 +234,7 @@ func (s *Access) EndSessions(ctx context.Context, who Caller, person string) (en
 		return err
 	})
 	if err == nil && ended.Ended == 0 {
-		err = refuse(client.TypeNotFound, phrase.NoSessionOf.Of(person), phrase.ListSessions)
+		err = Refuse(client.TypeNotFound, phrase.NoSessionOf.Of(person), phrase.ListSessions)
 	}
 	return ended, err
 }
@@ -248,9 +248,9 @@ func (s *Access) Revoke(ctx context.Context, who Caller, name string) error {
 	s.tokens.Forget() // a failed call may have taken effect
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		return refuse(client.TypeNotFound, phrase.NoSuchToken.Of(name))
+		return Refuse(client.TypeNotFound, phrase.NoSuchToken.Of(name))
 	case errors.Is(err, store.ErrLastAdmin):
-		return refuse(client.TypeConflict, phrase.LastAdmin.Of(name), phrase.CreateAdminFirst)
+		return Refuse(client.TypeConflict, phrase.LastAdmin.Of(name), phrase.CreateAdminFirst)
 	}
 	return err
 }

@@ -76,7 +76,7 @@ const paramMax = 64 << 10
 // CheckParams reports parameters that a job does not declare, wrong values, and values that are missing: neither in
 // params nor in kept, which a run has besides.
 func CheckParams(j *job.Job, params, kept map[string]string) error {
-	wrong := refuse(client.TypeInvalid, phrase.ParamsDoNotFit.Of(j.FullName()))
+	wrong := Refuse(client.TypeInvalid, phrase.ParamsDoNotFit.Of(j.FullName()))
 	at := func(name string, detail, hint job.Reason) {
 		wrong.withErrors(fieldError(client.FieldError{Pointer: "/params" + Pointer("["+strconv.Quote(name)+"]"), Path: "params." + name}, detail, hint))
 	}
