@@ -192,13 +192,15 @@ func (c *cluster) finish(down ...evidence.Span) *history {
 	for i := range jobs {
 		jobs[i] = c.pause(jobs[i], c.created[i])
 	}
+	over := false
 	defer func() {
-		if c.t.Failed() {
-			c.t.Logf("some of what has not ended: %s", c.flowsSay())
+		if !over {
+			c.tellLeft()
 		}
 	}()
 	eventually(c.t, "all runs end", func() bool {
-		return len(c.runs(job.StateReady, job.StateWaiting, job.StateRunning)) == 0
+		over = len(c.runs(job.StateReady, job.StateWaiting, job.StateRunning)) == 0
+		return over
 	})
 	h := &history{t: c.t, runs: c.runs(job.StateDone)}
 	h.Jobs, h.Down, h.Events = jobs, down, c.events()

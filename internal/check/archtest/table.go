@@ -495,7 +495,8 @@ var table = map[string]line{
 	// The model of the protocol, for Spin. Its tests have the build tag servers.
 	"internal/check/model": {testImports: []string{"internal/check/sim"}},
 	// Its tests have the build tag servers.
-	"test/cluster": {testImports: []string{"internal/check/truth", "internal/reason", "store", "client", "job", "test/e2e/evidence", "test/e2e/ownclock", "test/servers"}},
+	// It asks PostgreSQL what its connections wait for.
+	"test/cluster": {testImports: []string{"internal/check/truth", "internal/reason", "store", "client", "job", "test/e2e/evidence", "test/e2e/ownclock", "test/servers"}, testModules: []string{"github.com/jackc/pgx/v5"}},
 	// The end-to-end tests use a server from outside: its program, its API and the output of its
 	// jobs.
 	"test/e2e": {
@@ -512,6 +513,8 @@ var table = map[string]line{
 	"test/mutations": {},
 	// The end of make test.
 	"test/report": {},
+	// Known vulnerabilities in the program.
+	"test/vulnerable": {},
 	// A reader of the tutorial.
 	"test/tutorial": {testImports: []string{"test/servers"}},
 	// Its tests have the build tag servers.
