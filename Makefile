@@ -27,6 +27,10 @@ ONLY     ?=
 FLOWS    ?= 200
 # Of make cluster: the random faults of a campaign on each database.
 FAULTS   ?= 8
+# Versions of the module golang.org/x/vulndb, the known vulnerabilities of Go: make lint takes one that does
+# not change, so that a change is judged by what it does.
+VULNDB        ?= latest
+VULNDB_PINNED  = v0.0.0-20261105234957-e22db6528018
 ARGS     ?= next '30 2 * * 1-5' --tz Europe/Berlin
 
 # bench/, packaging/, test/kubernetes/, test/openapi/, test/signin/ and test/xxl/ are modules of their own, so that the libraries that they
@@ -162,15 +166,16 @@ check: lint ## before each commit: lint and the short tests, under a minute
 
 # golangci-lint vets what it looks at. The packages of Kubernetes and Prometheus take it longer
 # than all others: their tests are vetted alone. Tests must build without the tag too: make race has none.
-lint: ## format, vet and golangci-lint; changes nothing
+lint: ## format, vet, golangci-lint and known vulnerabilities; changes nothing
 	@echo 'gofmt -l .'; wrong=$$($(GOFMT) -l .); if [ -n "$$wrong" ]; then \
 		echo "not formatted, make fmt mends it:"; echo "$$wrong"; exit 1; fi
 	$(GO) vet ./...
 	@$(call each,$(GO) vet -tags servers ./...,test/kubernetes)
 	@$(call each,$(TOOL) golangci-lint run ./...,$(filter-out test/kubernetes,$(MODULES)))
+	$(GO) run ./test/vulnerable -database $(VULNDB_PINNED)
 
-vulnerabilities: ## ask the database of known vulnerabilities of Go about the code and all it uses (needs the internet)
-	@$(call each,$(TOOL) govulncheck ./...,$(MODULES))
+vulnerabilities: ## look for known vulnerabilities in the program, also of the Go that builds it; the database is VULNDB (latest), a module
+	$(GO) run ./test/vulnerable -std -database $(VULNDB)
 
 race: ## run the tests in random order under the race detector (needs a C compiler)
 	@$(beside) race-bubbles race-others
