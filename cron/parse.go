@@ -279,6 +279,11 @@ func (p *parser) wrongCount(count int, starts []int) error {
 	if every := everyMeant(p.expr); every != "" && p.dialect == Default {
 		hint = phrase.DidYouMean.Of(phrase.Quoted(every))
 	}
+	for _, m := range macros {
+		if strings.EqualFold(m.name[1:], strings.TrimSpace(p.expr)) && p.dialect != Quartz {
+			hint = didYouMean(m.name)
+		}
+	}
 	found := phrase.FoundFields.Of(count)
 	pos, end := len(p.expr), len(p.expr)
 	switch {

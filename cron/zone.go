@@ -94,6 +94,8 @@ func (e *UnknownZoneError) Text() phrase.Text {
 		return phrase.ZoneMeant.Of(phrase.Quoted(e.Name), phrase.Quoted(e.Suggestion), fromUTC(e.Suggestion))
 	case e.Suggestion != "":
 		return phrase.ZoneNear.Of(phrase.Quoted(e.Name), phrase.Quoted(e.Suggestion))
+	case e.Name == "CST": // of China more often than of Chicago
+		return phrase.ZoneUnknown.Of(phrase.Quoted(e.Name), "Asia/Shanghai")
 	default:
 		return phrase.ZoneUnknown.Of(phrase.Quoted(e.Name), "Europe/Berlin")
 	}
@@ -180,6 +182,14 @@ func fromUTC(name string) string {
 	return strings.TrimPrefix(name, fixedZone+"+") + "h behind UTC"
 }
 
+// otherPlaces are places that people name and that have no zone of their own, with their zones.
+var otherPlaces = map[string]string{
+	"beijing": "Asia/Shanghai", "peking": "Asia/Shanghai", "shenzhen": "Asia/Shanghai", "guangzhou": "Asia/Shanghai",
+	"mumbai": "Asia/Kolkata", "delhi": "Asia/Kolkata", "bangalore": "Asia/Kolkata", "osaka": "Asia/Tokyo",
+	"san_francisco": "America/Los_Angeles", "seattle": "America/Los_Angeles", "boston": "America/New_York", "washington": "America/New_York",
+	"munich": "Europe/Berlin", "frankfurt": "Europe/Berlin", "hamburg": "Europe/Berlin", "geneva": "Europe/Zurich", "barcelona": "Europe/Madrid", "milan": "Europe/Rome",
+}
+
 // isAbbreviation reports whether a name has the form of CST, which stands for several zones.
 // Similar names are no help for it.
 func isAbbreviation(name string) bool {
@@ -190,6 +200,13 @@ func isAbbreviation(name string) bool {
 func nearestZone(name string) string {
 	if fixed := fixedNamed(name); fixed != "" {
 		return fixed
+	}
+	_, place, found := strings.Cut(name, "/")
+	if !found {
+		place = name
+	}
+	if zone := otherPlaces[strings.ToLower(place)]; zone != "" {
+		return zone
 	}
 	var last []string
 	for _, known := range ZoneNames() {

@@ -57,6 +57,8 @@ func TestUnknownZonesAreRefused(t *testing.T) {
 		{"Europe/Belrin", `did you mean "Europe/Berlin"?`},
 		{"europe/berlin", `did you mean "Europe/Berlin"?`},
 		{"Berlin", `did you mean "Europe/Berlin"?`},
+		{"Asia/Beijing", `did you mean "Asia/Shanghai"?`},
+		{"beijing", `did you mean "Asia/Shanghai"?`},
 		{"GMT+8", `did you mean "Etc/GMT-8", which is 8h ahead of UTC?`},
 		{"utc+08:00", `did you mean "Etc/GMT-8", which is 8h ahead of UTC?`},
 		{"-03:00", `did you mean "Etc/GMT+3", which is 3h behind UTC?`},

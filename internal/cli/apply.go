@@ -117,12 +117,12 @@ func apply(ctx context.Context, env Env, ask applyFlags) error {
 	request.DryRun = ask.dryRun == "server"
 	if ask.prune && !request.DryRun && !ask.yes {
 		if err := agreeToPrune(ctx, server, request); err != nil {
-			return v.placed(server.refused(err))
+			return v.placed(server.env, server.refused(err))
 		}
 	}
 	applied, err := server.applyAll(ctx, request)
 	if err != nil {
-		return v.placed(server.refused(err))
+		return v.placed(server.env, server.refused(err))
 	}
 	warn(env, applied)
 	return showList(env, ask.output, applied.Results, "", resultName, func(w io.Writer) { applyText(w, env, applied) })
@@ -217,17 +217,27 @@ func readAll(ctx context.Context, env Env, names []string, recursive bool, asked
 		return v, err
 	}
 	v.judge(env.Now()) // so that all mistakes are reported at once
-	wrong := v.wrongFiles()
-	rest := v.askAboutTheRest(ctx, env, asked, wrong)
-	tellProblems(env, v.problems)
-	env.tell("%s", strings.Join(rest, ""))
-	return nil, failed("%s in %s; nothing was changed", counted(len(v.problems)+len(rest), "mistake"), counted(len(wrong), "file"))
+	return nil, v.mistaken(env, v.askAboutTheRest(ctx, env, asked))
 }
 
-// askAboutTheRest returns mistakes that only a server can find, such as unknown calendars, in
-// documents without other mistakes, one per line, with their files. Without an answer it returns
-// none.
-func (v *validation) askAboutTheRest(ctx context.Context, env Env, asked config.Asked, files map[string]bool) (told []string) {
+// mistaken reports the mistakes in files, and those that only a server has found, in documents
+// without others.
+func (v *validation) mistaken(env Env, found []client.FieldError) error {
+	wrong, n := v.wrongFiles(), len(v.problems)
+	tellProblems(env, v.problems)
+	for _, e := range found {
+		if i, pointer, ok := v.documentAt(e.Pointer); ok && !v.isWrong(i) {
+			wrong[v.documents[i].File] = true
+			env.tell("%s: %s\n", printable(v.documents[i].Place(pointer)), printable(e.String()))
+			n++
+		}
+	}
+	return failed("%s in %s; nothing was changed", counted(n, "mistake"), counted(len(wrong), "file"))
+}
+
+// askAboutTheRest returns mistakes that a server finds, such as unknown calendars. Without an answer
+// it returns none.
+func (v *validation) askAboutTheRest(ctx context.Context, env Env, asked config.Asked) []client.FieldError {
 	server, err := connect(env, asked)
 	if err != nil {
 		return nil
@@ -241,13 +251,7 @@ func (v *validation) askAboutTheRest(ctx context.Context, env Env, asked config.
 	if _, err = server.Apply(ctx, request); !errors.As(err, &refused) {
 		return nil
 	}
-	for _, e := range refused.Errors {
-		if i, pointer, ok := v.documentAt(e.Pointer); ok && !v.isWrong(i) {
-			files[v.documents[i].File] = true
-			told = append(told, fmt.Sprintf("%s: %s\n", printable(v.documents[i].Place(pointer)), printable(e.String())))
-		}
-	}
-	return told
+	return refused.Errors
 }
 
 // documentAt returns which document a pointer into a request is about, and where it
@@ -283,11 +287,17 @@ func (v *validation) isWrong(document int) bool {
 // better one.
 var documentPlace = regexp.MustCompile(`^/documents/(\d+)`)
 
-// placed adds files to the mistakes that the server has found.
-func (v *validation) placed(err error) error {
+// placed adds files to the mistakes that the server has found. Those that validate finds too are
+// reported as validate does.
+func (v *validation) placed(env Env, err error) error {
 	f, ok := errors.AsType[*failure](err)
 	if !ok || f.problem == nil {
 		return err
+	}
+	if len(f.problem.Errors) > 0 && !v.imported {
+		if v.judge(env.Now()); len(v.problems) > 0 {
+			return v.mistaken(env, f.problem.Errors)
+		}
 	}
 	f.details = nil
 	for _, e := range f.problem.Errors {

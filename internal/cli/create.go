@@ -65,7 +65,7 @@ belfry job create greet --at 2027-01-01T00:00:00+01:00 -- ./happy-new-year.sh`,
 	}
 	f := cmd.Flags()
 	f.StringArrayVar(&ask.cron, "cron", nil, "cron `EXPRESSION` by which the job is due; may be repeated")
-	addText(f, &ask.every, "every", "", "", "DURATION", "fixed rate at which the job is due")
+	addParsed(f, &ask.every, "every", "", "", "DURATION", "fixed rate at which the job is due", parseLonger)
 	addParsed(f, &ask.at, "at", "", "", "TIME|DURATION", "when the job is due, once", func(text string) ([]time.Time, error) {
 		t, err := momentFrom(env, 1)(text)
 		return []time.Time{t.Truncate(time.Second)}, err

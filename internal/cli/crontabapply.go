@@ -46,7 +46,7 @@ func applyImport(ctx context.Context, env Env, ask importFlags, tables []cronTab
 	request.Owner, request.Prune, request.DryRun = ask.owner, ask.prune, true
 	would, err := server.applyAll(ctx, request)
 	if err != nil {
-		return v.placed(server.refused(err))
+		return v.placed(server.env, server.refused(err))
 	}
 	if ask.still != "" { // its jobs have no hashes in their names
 		if err := refuseOthers(ctx, server, would); err != nil {
@@ -87,12 +87,12 @@ func applyImport(ctx context.Context, env Env, ask importFlags, tables []cronTab
 	}
 	if request.DryRun = ask.dryRun; ask.prune && !ask.dryRun && !ask.yes {
 		if err := agreeToPrune(ctx, server, request); err != nil {
-			return v.placed(server.refused(err))
+			return v.placed(server.env, server.refused(err))
 		}
 	}
 	applied, err := server.applyAll(ctx, request)
 	if err != nil {
-		return v.placed(server.refused(err))
+		return v.placed(server.env, server.refused(err))
 	}
 	warn(env, applied)
 	if err := showList(env, ask.output, applied.Results, "", resultName, func(w io.Writer) { applyText(w, env, applied) }); err != nil {

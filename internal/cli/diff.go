@@ -54,7 +54,7 @@ func diff(ctx context.Context, env Env, ask diffFlags) error {
 	request.DryRun, request.Diff = true, true
 	would, err := server.Apply(ctx, request)
 	if err != nil {
-		return v.placed(server.refused(err))
+		return v.placed(server.env, server.refused(err))
 	}
 	warn(env, would)
 	var changed []client.ApplyResult

@@ -161,6 +161,10 @@ var sayings = map[string]string{
 	"import":    "belfry crontab import, kubernetes import, dkron import and xxl import bring jobs from elsewhere; belfry store copy brings a store",
 	"migrate":   "belfry crontab import, kubernetes import, dkron import and xxl import bring jobs from elsewhere; a server converts its store when it starts",
 	"upgrade":   "install the new program, then systemctl restart belfry: the server converts its store when it starts",
+	"update":    "install the new program, then systemctl restart belfry; belfry apply -f FILE updates jobs",
+	"notify":    "a document of kind: channel says who hears of failures; belfry channel list shows the channels",
+	"webhook":   "a document of kind: channel says who hears of failures; belfry channel list shows the channels",
+	"mail":      "a document of kind: channel says who hears of failures; belfry channel list shows the channels",
 	"failures":  "belfry attention shows what needs a person; belfry run list --outcome failed lists failed runs",
 	"failed":    "belfry attention shows what needs a person; belfry run list --outcome failed lists failed runs",
 	"errors":    "belfry attention shows what needs a person; belfry run list --outcome failed lists failed runs",
@@ -188,6 +192,10 @@ var sayings = map[string]string{
 func sayingAbout(cmd *cobra.Command, words []string) string {
 	group := cmd.Name()
 	switch words[0] {
+	case "get", "show", "read", "cat":
+		if group == "secret" {
+			return "no command shows a secret, only jobs read it; belfry secret list shows the names"
+		}
 	case "stop", "kill", "cancel", "terminate", "abort":
 		if group == "run" || group == "node" || group == "service" {
 			return ""
@@ -328,7 +336,7 @@ func flagFailure(cmd *cobra.Command, err error) error {
 		}
 		return f
 	case errors.As(err, &missing):
-		return misused("%s needs a value", flagName(missing.GetFlag()))
+		return misused("%s needs a value: %s", flagName(missing.GetFlag()), strings.ReplaceAll(missing.GetFlag().Value.Type(), "|", " or "))
 	case errors.As(err, &invalid):
 		return invalidValue(invalid)
 	}
@@ -354,7 +362,7 @@ var otherFlags = map[string][]string{
 	"debug": {"log-level debug"}, "level": {"log-level"}, "filename": {"file"}, "input": {"file"}, "selector": {"label"}, "tag": {"label"}, "tags": {"label"}, "labels": {"label"},
 	"force": {"yes"}, "confirm": {"yes"}, "y": {"yes"}, "dry": {"dry-run"}, "check": {"dry-run"}, "write": {"apply"}, "commit": {"apply"}, "insecure": {"plain-http"},
 	"cert": {"tls-cert"}, "key": {"tls-key"}, "node-name": {"name"}, "param": {"param"}, "params": {"param"}, "arg": {"param"}, "args": {"param"}, "reason": {"reason"}, "message": {"reason"}, "m": {"reason"},
-	"for": {"until"}, "wait": {"wait"}, "sync": {"wait", "logs"},
+	"for": {"until"}, "in": {"at"}, "delay": {"at"}, "once": {"at"}, "wait": {"wait"}, "sync": {"wait", "logs"},
 }
 
 // flagMeant returns a replacement for a flag of other programs, or "".

@@ -154,8 +154,8 @@ func momentFrom(env Env, direction time.Duration) func(string) (time.Time, error
 		if d, err := job.ParseDuration(text); err == nil && d != job.Forever {
 			return now.Add(direction * time.Duration(d)), nil
 		}
-		if t, err := parseInstant(text); err == nil {
-			return *t, nil
+		if t, ok := parseInstant(text); ok {
+			return t, nil
 		}
 		today := time.Date(now.Year(), now.Month(), now.Day(), 0, 0, 0, 0, now.Location())
 		switch strings.ToLower(text) {

@@ -59,7 +59,10 @@ belfry next '0 9 * * *' --prev -n 1 -o name        # when it last fell due`,
 	flags := cmd.Flags()
 	addParsed(flags, &ask.zone, "tz", "", "UTC", "ZONE", "time zone of the expression, an IANA name", cron.LoadZone)
 	addParsed(flags, &ask.count, "count", "n", "10", "N", fmt.Sprintf("how many occurrences to show, at most %d", nextMax), parseCount)
-	addParsed(flags, &ask.from, "from", "", "now", "TIME", "instant to start after, such as 2026-03-28T00:00:00Z", parseInstant)
+	addParsed(flags, &ask.from, "from", "", "now", "TIME|DURATION", "instant to start after, or how long from now it is", func(text string) (*time.Time, error) {
+		t, err := momentFrom(env, 1)(text)
+		return &t, err
+	})
 	flags.BoolVar(&ask.backwards, "prev", false, "show the occurrences before --from, the latest first")
 	addParsed(flags, &ask.dialect, "dialect", "", "default", "default|vixie5|quartz", "grammar of the expression", cron.ParseDialect)
 	addParsed(flags, &ask.clockChange, "dst", "", "vixie", "vixie|literal|skip_once|shift_once|skip_last", "what happens when the clock changes", cron.ParseClockChange)
@@ -97,13 +100,11 @@ func parseCount(text string) (int, error) {
 
 var instantForm = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$`)
 
-func parseInstant(text string) (*time.Time, error) {
+// parseInstant reads a time as RFC 3339 writes it.
+func parseInstant(text string) (t time.Time, ok bool) {
 	t, err := time.Parse(time.RFC3339, text)
 	// Parse also accepts "T3:00" and a comma before the fraction.
-	if err != nil || !instantForm.MatchString(text) {
-		return nil, fmt.Errorf("%q is not an instant as RFC 3339 writes it, such as 2026-03-28T00:00:00Z or 2026-03-28T01:00:00+01:00", text)
-	}
-	return &t, nil
+	return t, err == nil && instantForm.MatchString(text)
 }
 
 func parseJobName(text string) (jobName, error) {

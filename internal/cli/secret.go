@@ -60,7 +60,11 @@ belfry secret set hook_key --signing-key`,
 				return err
 			}
 			if !job.IsSecretName(name.name) {
-				return misused("%q is not the name of a secret: it has 1 to %d ASCII letters, digits and underscores", name.name, job.SecretNameMax)
+				f := misused("%q is not the name of a secret: it has 1 to %d ASCII letters, digits and underscores", name.name, job.SecretNameMax)
+				if near := strings.NewReplacer("-", "_", ".", "_", " ", "_").Replace(name.name); job.IsSecretName(near) {
+					return f.withHint("did you mean %s?", near)
+				}
+				return f
 			}
 			places := 0
 			for _, place := range []string{fromFile, request.File, request.Env, request.Vault} {

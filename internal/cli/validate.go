@@ -197,7 +197,7 @@ func validateOn(ctx context.Context, env Env, ask sources) (client.Applied, erro
 	}
 	request.DryRun = true
 	applied, err := server.Apply(ctx, request)
-	return applied, v.placed(server.refused(err))
+	return applied, v.placed(server.env, server.refused(err))
 }
 
 // tellProblems writes problems, a line each.

@@ -553,7 +553,7 @@ func applyDocuments(ctx context.Context, server *remote, documents []job.Documen
 	}
 	applied, err := server.applyAll(ctx, request)
 	if err != nil {
-		return applied, v.placed(server.refused(err))
+		return applied, v.placed(server.env, server.refused(err))
 	}
 	return applied, nil
 }
