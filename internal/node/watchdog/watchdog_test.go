@@ -697,6 +697,66 @@ func TestReusedProcessIDIsSpared(t *testing.T) {
 	}
 }
 
+// Whoever can write the journal is the user of the server. A forged entry ends what it names as long as that
+// may have begun after its announcement, and no older process: docs/security.md says what else it can do.
+func TestAForgedJournalEndsNoProcessOlderThanItsEntry(t *testing.T) {
+	t.Parallel()
+	sleeper := func() (pid int, ended chan struct{}) {
+		cmd := exec.Command("sleep", "1000")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		ended = make(chan struct{})
+		go func() { _ = cmd.Wait(); close(ended) }()
+		t.Cleanup(func() { _ = cmd.Process.Kill(); <-ended })
+		return cmd.Process.Pid, ended
+	}
+	before := clock.Boot()
+	older, olderEnded := sleeper()
+	named, namedEnded := sleeper()
+	dir := t.TempDir()
+	f, err := os.OpenFile(filepath.Join(dir, fileName), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	boot, err := bootID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := (table{f}).writeHeader(boot, true); err != nil {
+		t.Fatal(err)
+	}
+	after := clock.Boot() + time.Hour
+	for i, e := range []Entry{
+		{PID: older, announced: after, spawned: after},
+		{PID: named, announced: before, spawned: after},
+		{PID: 1, announced: after, spawned: after},
+		{PID: os.Getpid(), announced: before, spawned: after},
+		{Cgroup: filepath.Join(dir, "no", "such", "cgroup"), announced: before},
+	} {
+		e.Key, e.State, e.Command = Key{newRun(t), 1}, Spawned, true
+		if err := (table{f}).write(slot{Entry: e, index: i}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n := open(t, dir)
+	select {
+	case <-namedEnded:
+	case <-time.After(patience):
+		t.Error("the process that the entry names runs on")
+	}
+	select {
+	case <-olderEnded:
+		t.Error("a process was ended that is older than the entry that names it")
+	default:
+	}
+	if n.Began(Key{newRun(t), 1}) {
+		t.Error("an attempt that is not in a complete journal has begun")
+	}
+}
+
 func BenchmarkJournal(b *testing.B) {
 	ctx, cancel := context.WithTimeout(b.Context(), patience)
 	defer cancel()
