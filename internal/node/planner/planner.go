@@ -100,6 +100,7 @@ type Planner struct {
 
 // New returns a planner; Run runs it.
 func New(c Config) *Planner {
+	c.Store = bounded{c.Store}
 	return &Planner{Config: c, queue: planqueue.New(c.Store.LookAhead(), stripes.Of), sync: make(chan chan error), ready: make(chan struct{}), freed: make(chan struct{}, 1)}
 }
 

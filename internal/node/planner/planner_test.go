@@ -157,6 +157,44 @@ func TestRunsOfAGoneNodeArePlacedBeforeItsBacklogIsPlanned(t *testing.T) {
 	})
 }
 
+// hanging is a store of which one call never ends by itself.
+type hanging struct {
+	*fake
+	hangs bool
+	plans []time.Time
+}
+
+func (h *hanging) Plan(ctx context.Context, session job.ID, items []store.PlanItem) ([]store.PlanOutcome, []store.ClaimOutcome, error) {
+	h.plans = append(h.plans, time.Now())
+	if h.hangs {
+		h.hangs = false
+		<-ctx.Done()
+		return nil, nil, ctx.Err()
+	}
+	return h.fake.Plan(ctx, session, items)
+}
+
+func TestACallThatHangsEndsBeforeThePlannedRunsDo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &hanging{fake: &fake{jobs: []store.PlannedJob{active(t, 1, "* * * * * *")}}}
+		p := newPlanner(h.fake)
+		p.Store = New(Config{Store: h}).Store
+		go func() {
+			time.Sleep(time.Minute)
+			h.hangs = true
+		}()
+		run(p, 2*time.Minute)
+		for i, at := range append(h.plans, time.Now())[1:] {
+			if wait := at.Sub(h.plans[i]); wait >= h.LookAhead() {
+				t.Errorf("nothing was planned for %s: runs are planned for %s ahead", wait, h.LookAhead())
+			}
+		}
+		if h.hangs || len(h.plans) < 2 {
+			t.Error("no call has hung")
+		}
+	})
+}
+
 func TestUnplaceableRunsBlockNoOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{jobs: []store.PlannedJob{active(t, 1, "* * * * *")}, unplaced: errors.New("unreadable")}
