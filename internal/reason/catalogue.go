@@ -76,6 +76,7 @@ var (
 	NodeRestarted    = one[string]("node_restarted", "node {node} was started again before it reported the result", "节点 {node} 在报告结果之前重新启动", machine)
 	NodeLeft         = one[string]("node_left", "node {node} has ended its session", "节点 {node} 已结束会话", machine)
 	NodeSilent       = two[string, span]("node_silent", "node {node} was silent for {span}", "节点 {node} 失联 {span}", machine)
+	StartUnknown     = one[why]("start_unknown", "{why}; the run was due after the node was last heard, so it may not have started", "{why}；该运行在最后一次收到节点消息之后才到期，因此可能并未启动", machine)
 	NodeGone         = one[string]("node_gone", "node {node}, which it belongs to, is gone", "它所属的节点 {node} 已消失", nodes)
 	ProcessEnded     = one[string]("process_ended", "node {node} ended before it reported the result", "节点 {node} 在报告结果之前退出", machine)
 	DiskLow          = one[Words]("disk_low", "the disk of its data directory has {space} free: nothing starts on a full disk", "其数据目录所在磁盘仅剩 {space}：磁盘写满后无法启动任何运行", machine)

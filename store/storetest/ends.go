@@ -339,19 +339,24 @@ var endTests = []test{
 		equal(e, "attempt", e.run(a.Run).Attempt, 2)
 	}},
 	{"a node reaps the attempts of its predecessor at once", func(e *env) {
-		a := e.plan(e.put(everyMinute), time.Second)[0]
+		runs := e.plan(e.put(everyMinute+"\npolicy: {overlap: allow}"), time.Millisecond, store.ClaimAhead)
+		e.clock.Advance(time.Millisecond)
+		a, ahead := runs[0], runs[1]
 		e.claim(e.a, a, store.Started)
+		e.claim(e.a, ahead, store.Started)
 		next := e.join("a") // the same machine and data directory
 		if len(next.Predecessors) != 1 || next.Predecessors[0] != e.a.ID {
 			e.Fatalf("predecessors: %v", next.Predecessors)
 		}
 		mine, err := store.RunsOn(e.ctx, e, e.a.ID)
 		e.must(err)
-		e.must(e.Reap(e.ctx, e.join("b").ID, []store.Attempt{a})) // not its predecessor
-		e.must(e.Reap(e.ctx, e.join("b").ID, []store.Attempt{a})) // this session has a predecessor, but another one
+		e.must(e.Reap(e.ctx, e.join("b").ID, []store.Attempt{a, ahead})) // not its predecessor
+		e.must(e.Reap(e.ctx, e.join("b").ID, []store.Attempt{a, ahead})) // this session has a predecessor, but another one
 		equal(e, "state", e.run(a.Run).State, job.StateRunning)
-		e.must(e.Reap(e.ctx, next.ID, []store.Attempt{mine[0].Present()}))
+		equal(e, "attempts of the predecessor", len(mine), 2)
+		e.must(e.Reap(e.ctx, next.ID, []store.Attempt{mine[0].Present(), mine[1].Present()}))
 		contains(e, "reason", e.gone(a.Run, job.OutcomeLost).Attempt.Reason.String(), "started again")
+		equal(e, "state of what was not due", e.run(ahead.Run).State, job.StateReady) // it cannot have started
 	}},
 	{"started once: an ended session accepts no runs after its node returns", func(e *env) {
 		j := e.put(everyMinute + "\npolicy: {overlap: allow}")

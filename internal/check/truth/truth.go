@@ -133,6 +133,7 @@ var judges = map[string]func(*World, *statement) bool{
 
 	reason.NodeGone.Name:   is(job.OutcomeMissed), // likewise
 	reason.NodeSilent.Name: (*World).wasSilent, reason.NodeLeft.Name: (*World).wasOver,
+	reason.StartUnknown.Name:  (*World).wasDueUnheard,
 	reason.NodeRestarted.Name: (*World).wasRestarted, reason.ProcessEnded.Name: (*World).wasRestarted,
 	reason.UnknownEnd.Name: is(job.OutcomeLost), reason.NodeStopped.Name: is(job.OutcomeLost), reason.NodeFenced.Name: is(job.OutcomeLost),
 	reason.CameLate.Name: (*World).wasTakenForLost, reason.Both.Name: always, reason.NotRetried.Name: always, reason.SaidLater.Name: always,
@@ -455,6 +456,14 @@ func (c *World) wasSilent(s *statement) bool {
 	by := c.claimer(s.Record)
 	return ok && s.Attempt.Outcome == job.OutcomeLost && by != nil && by.Node == s.text("node") &&
 		!slices.ContainsFunc(by.HeardAt, func(at time.Time) bool { return at.After(s.Attempt.Ended.Add(-silent)) && at.Before(s.Attempt.Ended) })
+}
+
+// wasDueUnheard: the session with the claim was not renewed from the time when the attempt was due until
+// the loss.
+func (c *World) wasDueUnheard(s *statement) bool {
+	by := c.claimer(s.Record)
+	return s.Attempt.Outcome == job.OutcomeLost && by != nil &&
+		!slices.ContainsFunc(by.HeardAt, func(at time.Time) bool { return at.After(s.Run.Due) && at.Before(s.Attempt.Ended) })
 }
 
 // wasOver: a session of the node is not renewed any more.

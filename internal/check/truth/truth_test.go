@@ -57,6 +57,10 @@ func TestFalseReasonsAreFound(t *testing.T) {
 			s := w.Sessions[job.ID{15: 3}]
 			s.HeardAt = append(s.HeardAt, at(7))
 		}},
+		{"the node was heard after the run was due", job.OutcomeLost, reason.StartUnknown.Of(reason.NodeSilent.Of("b", 3*time.Second)), func(w *truth.World) {
+			s := w.Sessions[job.ID{15: 3}]
+			s.HeardAt = append(s.HeardAt, at(7))
+		}},
 		{"the node was heard later than that", job.OutcomeSkipped, reason.EndUnreported.Of(first, at(0), reason.LastHeard.Of("b", 10*time.Second)), func(w *truth.World) {
 			s := w.Sessions[job.ID{15: 3}]
 			s.HeardAt = append(s.HeardAt, at(9))

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -108,6 +109,51 @@ var lossDecisions = []decided{
 		k.finish(run, job.OutcomeSucceeded, true)
 		k.ended(run.Run, "succeeded", "")
 		equal(k, "replaces", k.records[0].Replaces, true)
+	}},
+	{"an attempt that was due after its node was last heard may not have started", func(k *book) {
+		n, m := k.join("n"), k.join("m")
+		a := k.put("name: a\npolicy: {overlap: allow, lost_after: 20s}")
+		before := k.trigger(a, n)
+		k.claim(n, before, store.Started)
+		k.pass(time.Second)
+		k.must(&Renewal{Session: n})
+		k.must(&Renewal{Session: m})
+		k.pass(time.Second)
+		after := k.trigger(a, n)
+		k.claim(n, after, store.Started)
+		for range 6 {
+			k.pass(5 * time.Second)
+			k.must(&Renewal{Session: m})
+		}
+		k.must(&Reap{Session: m, Attempts: []store.Attempt{before, after}})
+		k.ended(before.Run, "lost", "node n was silent for 31 s")
+		k.ended(after.Run, "lost", "so it may not have started")
+		for _, r := range k.records {
+			equal(k, "unknown start", r.Attempt.Reason.Has(reason.StartUnknown.Name), r.Run.ID == after.Run)
+		}
+	}},
+	{"what a dead process had claimed is given back until it is due", func(k *book) {
+		lost := func(a store.Attempt) store.Result { return store.Result{Attempt: a, Outcome: job.OutcomeLost} }
+		n := k.join("n")
+		a := k.put("name: a\nschedule: {every: 1h}\npolicy: {overlap: allow}")
+		ahead := func(session job.ID) store.Attempt {
+			k.pass(store.ClaimAhead)
+			run := k.plan(a, session)
+			k.pass(-store.ClaimAhead)
+			k.claim(session, run, store.Started)
+			return run
+		}
+		run := ahead(n)
+		k.report(lost(run), false)
+		k.see(a, "ready")
+		k.claim(n, run, store.Started)
+		next := k.join("n")
+		k.must(&Reap{Session: next, Attempts: []store.Attempt{run}})
+		k.see(a, "ready")
+		k.claim(next, run, store.Started)
+		k.pass(store.ClaimAhead)
+		k.report(lost(run), true)
+		k.ended(run.Run, "lost", "")
 	}},
 	{"a late result of a lost attempt that was retried is kept in words", func(k *book) {
 		n := k.join("n")

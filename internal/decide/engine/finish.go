@@ -15,7 +15,8 @@ import (
 // Finish decides the consequences of an attempt's end: a retry, or the end of the run
 // with its own consequences. Besides the common needs, the store adds the jobs that
 // follow the run's job (AddFollower), and the record, if any, of an attempt that does not
-// run under its token.
+// run under its token. An attempt that is lost without a start, as reported for a dead process, is
+// released if it never started.
 func (b *Batch) Finish(res store.Result) store.FinishOutcome {
 	m := b.run(res.Run)
 	if m == nil || m.removed || !runs(m, res.Attempt) {
@@ -24,6 +25,10 @@ func (b *Batch) Finish(res store.Result) store.FinishOutcome {
 	if res.Postponed {
 		b.postpone(m, &res)
 		return store.FinishOutcome{Accepted: true}
+	}
+	if res.Outcome == job.OutcomeLost && res.Started.IsZero() && b.neverStarted(m) {
+		b.release(res.Attempt)
+		return store.FinishOutcome{}
 	}
 	before := b.unplaced
 	b.handed = nil

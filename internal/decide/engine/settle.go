@@ -11,6 +11,15 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
+// clocksApart is how far the clocks of nodes may differ where they keep the store's time, as on etcd.
+const clocksApart = time.Second
+
+// neverStarted reports whether an attempt whose process is dead certainly did not start: no attempt starts
+// before it is due by the clock of its node. Of an attempt that was due before, only the node could know.
+func (b *Batch) neverStarted(m *member) bool {
+	return b.now.Add(clocksApart).Before(m.Due) && !isHandedOver(&m.Run)
+}
+
 // Release decides about attempts that were claimed and certainly not started: they become ready
 // again, or end if they were cancelled or withdrawn meanwhile. It begins with the last scheduled
 // one, which was the last to raise the floor. Without a session they were handed over: a node that
@@ -133,7 +142,8 @@ func (b *Batch) silence(node string, since time.Time) time.Duration {
 }
 
 // Reap ends a running attempt that is lost, or that belongs to a predecessor of the
-// reaper, and reports whether it did. The attempt's session is then over.
+// reaper, and reports whether it did. The attempt's session is then over. What a predecessor never
+// started is released.
 func (b *Batch) Reap(reaper *store.Session, a store.Attempt) bool {
 	m := b.run(a.Run)
 	if m == nil || m.removed || !runs(m, a) || isHandedOver(&m.Run) || isFlow(&m.Run) {
@@ -148,10 +158,17 @@ func (b *Batch) Reap(reaper *store.Session, a store.Attempt) bool {
 		why = reason.NodeLeft.Of(m.Node)
 		if session != nil {
 			why = reason.NodeSilent.Of(m.Node, Silence(b.now, session.Renewed, maps.Values(b.sessions)).Truncate(time.Second))
+			if m.Due.After(session.Renewed) {
+				why = reason.StartUnknown.Of(why)
+			}
 		}
 	}
 	if !slices.Contains(b.done.Reaped, m.Session) {
 		b.done.Reaped = append(b.done.Reaped, m.Session)
+	}
+	if restarted && b.neverStarted(m) {
+		b.release(a)
+		return true
 	}
 	m.Unfenced = m.Unfenced && !restarted // a restarted node has ended it
 	b.finish(m, store.Result{Attempt: a, Outcome: job.OutcomeLost, Reason: why})

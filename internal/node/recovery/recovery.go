@@ -103,10 +103,15 @@ func (d *DeadSession) Recover(ctx context.Context, s Store) (settled Recovered, 
 				Attempt: batch[i].Present(), Outcome: job.OutcomeLost, Reason: reason.ProcessEnded.Of(batch[i].Node),
 			}
 		}
-		if _, err := s.Finish(ctx, d.Session, results); err != nil {
+		outcomes, err := s.Finish(ctx, d.Session, results)
+		if err != nil {
 			return settled, err
 		}
-		settled.Lost = append(settled.Lost, batch...)
+		for i := range batch {
+			if outcomes[i].Accepted { // others were not due, or are settled
+				settled.Lost = append(settled.Lost, batch[i])
+			}
+		}
 	}
 	return settled, nil
 }

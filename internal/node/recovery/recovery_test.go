@@ -113,6 +113,33 @@ func TestUnstartedAttemptsAreReleasedAtOnceAndStartedOnesLostAtTheirEnd(t *testi
 	})
 }
 
+// Nothing starts before it is due, so no journal is needed to know that a claim made ahead never started.
+func TestClaimsThatAreNotDueAreGivenBackWithoutAJournal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.dead.Began = func(job.ID, int) bool { return true }
+		docs, err := job.Decode("test.yaml", []byte(`{name: k, schedule: {every: 1h}, run: {shell: "true"}}`))
+		w.must(err)
+		k, err := store.PutOne(t.Context(), w, store.PutJob{Definition: docs[0].Job, IfVersion: store.AnyVersion})
+		w.must(err)
+		cursors, err := w.Cursors(t.Context(), []job.ID{k.Definition.UID})
+		w.must(err)
+		ahead, due := job.ID{1, 3}, time.Now().Add(store.ClaimAhead)
+		_, _, err = w.Plan(t.Context(), job.ID{1}, []store.PlanItem{{Job: k.Definition.UID, Epoch: cursors[0].Epoch, From: cursors[0].Cursor, To: due, Runs: []store.NewRun{
+			{ID: ahead, Session: job.ID{1}, Node: "a", Scheduled: due, Due: due, Token: ahead},
+		}}})
+		w.must(err)
+		w.want(ahead, "running")
+		settled, err := w.dead.Recover(t.Context(), w)
+		w.must(err)
+		w.want(ahead, "ready")
+		w.want(begun, "lost")
+		if len(settled.Lost) != 2 {
+			t.Errorf("lost are %+v, want the two that were due", settled.Lost)
+		}
+	})
+}
+
 // late hides the runs of a session from its first two reads, as if their claims were committed
 // after the death.
 type late struct {
