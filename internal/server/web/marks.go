@@ -42,6 +42,9 @@ func (p *page) marking() client.AttentionRequest {
 	return r
 }
 
+// snoozes are the ends that a snooze may have; the last one is for jobs alone.
+var snoozes = []string{"1h", "4h", "morning", "cause", "version"}
+
 // snoozeUntil reads until when a problem is put aside.
 func (p *page) snoozeUntil(r *client.AttentionRequest) error {
 	switch until := p.r.PostForm.Get("until"); until {
@@ -92,6 +95,9 @@ func (p *page) marked(n *need, a *client.Attention) {
 	n.Kind, n.Subject, n.Note = string(a.Kind), subjectOf(a), clean(a.Note)
 	if a.Note != "" {
 		n.NoteBy = clean(a.NoteBy)
+	}
+	if n.Until = snoozes; !n.IsJob {
+		n.Until = snoozes[:len(snoozes)-1]
 	}
 	n.TakenBy, n.IsMine = clean(a.TakenBy), a.TakenBy != "" && a.TakenBy == p.who.Name
 	z := a.Snoozed

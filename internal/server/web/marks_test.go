@@ -13,7 +13,7 @@ func TestAProblemIsSnoozedAndWokenOnTheOverview(t *testing.T) {
 	w.now = w.now.Add(time.Minute)
 	b := w.login("ann")
 	const about = "shop/price-import"
-	b.shows("/", `name="about" value="shop/price-import"`, `<option value="version">the next version</option>`, "Take")
+	b.shows("/", `name="about" value="shop/price-import"`, `<button class="btn s" name="until" value="version">the next version</button>`, "Take")
 	if answer := b.send("/attention/snooze", "about", about, "until", "morning"); answer.Code != http.StatusSeeOther || !strings.Contains(answer.Header().Get("Location"), "said=marked_snooze") {
 		t.Fatalf("a snooze is answered with %d, %s", answer.Code, answer.Header().Get("Location"))
 	}

@@ -58,7 +58,8 @@ type need struct {
 	TakenBy, Note   string
 	NoteBy, Snoozed string
 	IsMine          bool
-	Version         int64 // with which its failures began
+	Until           []string // the ends that a snooze may have
+	Version         int64    // with which its failures began
 	// Others are jobs that fail with the same error, Alike its text without what differs between them, Print its
 	// fingerprint, and Again the runs that a retry of all repeats.
 	Others []need
