@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"net/http"
+	"time"
 )
 
 // BadgeOf says what a badge shows: a job, or the jobs with a label.
@@ -14,9 +15,13 @@ type BadgeOf struct {
 
 // Badge is a link that shows how jobs are to everyone who has it, and nothing else.
 type Badge struct {
+	BadgeOf
 	Token string `json:"token" doc:"The token behind the link. Revoking it ends the link."`
 	SVG   string `json:"svg,omitempty" doc:"The path of the picture, which only this answer has."`
 	JSON  string `json:"json,omitempty" doc:"The path of the same as JSON, in the form that shields.io reads."`
+
+	Created time.Time `json:"created,omitzero" doc:"When the link was made."`
+	By      string    `json:"by,omitempty" doc:"Who made it."`
 }
 
 // BadgeState is what a badge shows, in the form of an endpoint of shields.io.
@@ -25,6 +30,12 @@ type BadgeState struct {
 	Label         string `json:"label" doc:"The job or the label."`
 	Message       string `json:"message" doc:"How it is: passing, failing, paused or never ran."`
 	Color         string `json:"color" doc:"The colour of the message."`
+}
+
+// Badges returns the badges of jobs that the caller may change.
+func (c *Client) Badges(ctx context.Context) (Page[Badge], error) {
+	var page Page[Badge]
+	return page, c.do(ctx, call{method: http.MethodGet, path: "/badges", answer: &page})
 }
 
 // CreateBadge creates the badge of a job or label, in place of the one before.

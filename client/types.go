@@ -911,6 +911,7 @@ type Bulk struct {
 	Text      string            `json:"text,omitempty" maxLength:"256" doc:"Only jobs with this in their name, title or description."`
 	State     job.JobState      `json:"state,omitempty" enum:"active,paused,completed" doc:"Only jobs in this state."`
 	All       bool              `json:"all,omitempty" doc:"Must be true where nothing else selects jobs."`
+	PausedIn  string            `json:"paused_in,omitempty" maxLength:"64" doc:"Of a resume: the jobs that a request of the last 24 hours has paused, by the group of its answer."`
 
 	Reason string     `json:"reason,omitempty" maxLength:"1024" doc:"Of a pause: why."`
 	Until  time.Time  `json:"until,omitzero" doc:"Of a pause: when the jobs resume automatically."`
@@ -936,6 +937,7 @@ type BulkResult struct {
 	DryRun  bool        `json:"dry_run" doc:"Nothing was changed."`
 	Matched int         `json:"matched" doc:"How many jobs are selected."`
 	Done    int         `json:"done" doc:"How many were changed, or were so already."`
+	Group   string      `json:"group,omitempty" doc:"What the changes have in common in the audit."`
 	Errors  []BulkError `json:"errors" nullable:"false" doc:"The jobs that were not, 100 at most."`
 	// MayStart are as in [Change].
 	MayStart []Run `json:"may_start,omitempty" nullable:"false" doc:"The runs that a node had claimed before they were due and has not released, such as while it cannot be reached: each may still start, once, as it was claimed."`

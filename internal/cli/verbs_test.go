@@ -124,6 +124,7 @@ var verbs = map[string]verb{
 	"secret key":        {},
 	"session end":       {args: []string{"sso:ann@example.com", "--yes"}, absent: []string{"sso:ann@example.com", "--yes"}, unrun: "it needs a person who has signed in, see TestAnAdministratorEndsSessionsOfAPerson"},
 	"session list":      {reads: true},
+	"badge list":        {reads: true},
 	"token create":      {args: []string{"t{n}", "--role", "viewer"}},
 	"token list":        {},
 	"token reset":       {unrun: "it needs a server that is stopped, see token.txtar"},

@@ -135,6 +135,7 @@ var calls = []call{
 	{"node drain", "one", 0},
 	{"node undrain", "one", 0},
 	{"badge create", "--label n={n}", 0},
+	{"badge list", "", 0},
 	{"badge revoke", "--label n={n}", 0},
 	{"secret set", "s{n} --file s", 0},
 	{"secret list", "", 0},

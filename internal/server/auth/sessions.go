@@ -419,36 +419,30 @@ func (s *Sessions) EndAll(ctx context.Context, secret string) error {
 
 // Session is a session without its secret.
 type Session struct {
-	ID       string
+	ID       string // a part of Name
+	Name     string // in the store
 	Holder   string // the token or the person
 	Provider string // that the person signed in at; "" for a token
+	Subject  string // the identity of the person there
 	Begun    time.Time
 	Ends     time.Time // unless it is used before
 	Hash     store.TokenHash
 }
 
-// List returns the valid sessions, the latest first.
-func (s *Sessions) List(ctx context.Context) (sessions []Session, err error) {
-	now, err := s.tokens.store.Now(ctx)
-	if err != nil {
-		return nil, err
-	}
-	list, err := s.tokens.store.Tokens(ctx)
-	if err != nil {
-		return nil, err
-	}
+// SessionsAmong returns the valid sessions among all tokens of a store, the latest first.
+func SessionsAmong(tokens []store.Token, now time.Time) (sessions []Session) {
 	names := map[store.TokenHash]string{}
-	for i := range list {
-		names[list[i].Hash] = list[i].Name
+	for i := range tokens {
+		names[tokens[i].Hash] = tokens[i].Name
 	}
-	for i := range list {
-		t := &list[i]
+	for i := range tokens {
+		t := &tokens[i]
 		if t.Role != store.RoleSession || !t.Valid(now) {
 			continue
 		}
-		one := Session{ID: idOf(t), Begun: t.Created, Ends: t.Expires, Hash: t.Hash}
+		one := Session{ID: t.Name[strings.LastIndex(t.Name, "/")+1:], Name: t.Name, Begun: t.Created, Ends: t.Expires, Hash: t.Hash}
 		if t.Person != nil {
-			one.Holder, one.Provider, one.Begun = t.Person.Actor(), t.Person.Provider, signedIn(t)
+			one.Holder, one.Provider, one.Subject, one.Begun = t.Person.Actor(), t.Person.Provider, t.Person.Subject, signedIn(t)
 		} else if token, ok := standsFor(t); ok {
 			one.Holder = names[token]
 		}
@@ -457,27 +451,7 @@ func (s *Sessions) List(ctx context.Context) (sessions []Session, err error) {
 		}
 	}
 	slices.SortFunc(sessions, func(a, b Session) int { return cmp.Or(b.Begun.Compare(a.Begun), cmp.Compare(a.ID, b.ID)) })
-	return sessions, nil
-}
-
-// idOf is the part of the name of a session that distinguishes it.
-func idOf(session *store.Token) string { return session.Name[strings.LastIndex(session.Name, "/")+1:] }
-
-// EndFor ends a session of List for an administrator, on all nodes within a second.
-func (s *Sessions) EndFor(ctx context.Context, id, actor string) error {
-	list, err := s.tokens.store.Tokens(ctx)
-	if err != nil {
-		return err
-	}
-	at := slices.IndexFunc(list, func(t store.Token) bool { return t.Role == store.RoleSession && idOf(&t) == id })
-	if at < 0 {
-		return nil // it has ended
-	}
-	defer s.tokens.Forget()
-	if err := s.tokens.store.DeleteToken(ctx, list[at].Name, actor); !errors.Is(err, store.ErrNotFound) {
-		return err
-	}
-	return nil
+	return sessions
 }
 
 // haveOneHolder reports whether two sessions are of the same token or person.

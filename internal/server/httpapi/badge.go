@@ -23,7 +23,7 @@ func (a *api) badge(w http.ResponseWriter, r *http.Request) {
 		a.writeProblem(w, a.asProblem(r.Context(), &service.Error{Type: client.TypeNotFound, Detail: reason.Say(phrase.NoSuchBadge)}))
 		return
 	}
-	shown, err := a.Service.Badges.Show(r.Context(), secret)
+	shown, err := a.Service.Badges.Show(r.Context(), secret, r.URL.Query().Get("lang"))
 	if err != nil {
 		a.writeProblem(w, a.asProblem(r.Context(), err))
 		return

@@ -38,6 +38,14 @@ func TestABadgeShowsAJobToEveryoneWithItsLink(t *testing.T) {
 			t.Errorf("after %s the badge of the label says %s", c.report, text)
 		}
 	}
+	for path, want := range map[string]string{one.JSON: `"message":"连续失败 1 次"`, one.SVG: "aria-label=\"shop/a: 连续失败 1 次\"", all.SVG: "1 个任务失败</text>"} {
+		if text := see(path+"?lang=zh", http.StatusOK); !strings.Contains(text, want) {
+			t.Errorf("in Chinese the badge says %s, want %s", text, want)
+		}
+	}
+	if list := ok[client.Page[client.Badge]](s, "GET", "/api/v1/badges", "").Items; len(list) != 2 || list[0].Label != "team=x<y" || list[1].Job != "shop/a" || list[1].SVG != "" {
+		t.Errorf("the badges are %+v", list)
+	}
 	again := ok[client.Badge](s, "POST", "/api/v1/badges", `{"job": "shop/a"}`)
 	see(one.JSON, http.StatusNotFound)
 	see(again.JSON, http.StatusOK)

@@ -201,7 +201,7 @@ func (a *api) describePlain() {
 	}
 	a.huma.OpenAPI().AddOperation(&huma.Operation{
 		OperationID: "get-badge", Method: http.MethodGet, Path: "/badge/{file}", Summary: "Show a badge as SVG or JSON",
-		Parameters: []*huma.Param{{Name: "file", In: "path", Required: true, Schema: text, Description: "What the link of the badge ends with: its secret with .svg or .json."}},
+		Parameters: []*huma.Param{{Name: "file", In: "path", Required: true, Schema: text, Description: "What the link of the badge ends with: its secret with .svg or .json."}, {Name: "lang", In: "query", Schema: text, Description: "The language of the message: en (default) or zh."}},
 		Responses: map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{
 			"image/svg+xml":    {Schema: text},
 			"application/json": {Schema: a.huma.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[client.BadgeState](), true, "BadgeState")},

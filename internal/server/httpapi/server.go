@@ -1,9 +1,11 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
@@ -36,6 +38,7 @@ func (a *api) serverRoutes() {
 		}, http.StatusNotFound, http.StatusConflict)
 	}
 	register(a, "GET /audit", "list-audit", "List changes, the latest first", may(service.Read), a.listAudit)
+	register(a, "GET /badges", "list-badges", "List badges, without their links", may(service.Define), a.listBadges)
 	register(a, "POST /badges", "create-badge", "Create the badge of a job or label, in place of the one before", may(service.Define, smallBody), taking(a.Service.Badges.Create), http.StatusOK, http.StatusNotFound)
 	register(a, "POST /badges:revoke", "revoke-badge", "End the link of a badge", may(service.Define, smallBody), taking(a.Service.Badges.Revoke), http.StatusOK, http.StatusNotFound)
 	register(a, "GET /tokens", "list-tokens", "List tokens by name", may(service.Administer), a.listTokens)
@@ -179,8 +182,22 @@ func (a *api) endSession(ctx context.Context, _ *struct{}) (*struct{}, error) {
 	return nil, a.Sessions.EndByHash(ctx, who.Token)
 }
 
+func (a *api) listBadges(ctx context.Context, _ *struct{}) (*answer[client.Page[client.Badge]], error) {
+	return listed(a.Service.Badges.List(ctx, caller(ctx)))
+}
+
 func (a *api) listSessions(ctx context.Context, _ *struct{}) (*answer[client.Page[client.Session]], error) {
-	return listed(a.Service.Access.Sessions(ctx, caller(ctx)))
+	sessions, err := a.Service.Access.Sessions(ctx, caller(ctx))
+	list := []client.Session{}
+	for i := range sessions {
+		if one := &sessions[i]; one.Provider != "" {
+			list = append(list, client.Session{Person: one.Holder, Subject: one.Subject, Begun: one.Begun, Expires: one.Ends})
+		}
+	}
+	slices.SortFunc(list, func(a, b client.Session) int {
+		return cmp.Or(cmp.Compare(a.Person, b.Person), a.Begun.Compare(b.Begun))
+	})
+	return listed(list, err)
 }
 
 // PersonName names a person in a path.

@@ -50,7 +50,10 @@ var commonTexts = []text{
 	{"error.title", "That did not work", "操作未成功"},
 
 	{"said.paused", "Paused {name}.", "已暂停 {name}。"},
-	{"said.bulk", "Done with {n} job.|Done with {n} jobs.", "已处理 {n} 个任务。"},
+	{"said.bulk_run", "Started {n} job.|Started {n} jobs.", "已启动 {n} 个任务。"},
+	{"said.bulk_pause", "Paused {n} job.|Paused {n} jobs.", "已暂停 {n} 个任务。"},
+	{"said.bulk_resume", "Resumed {n} job.|Resumed {n} jobs.", "已恢复 {n} 个任务。"},
+	{"said.bulk_delete", "Deleted {n} job.|Deleted {n} jobs.", "已删除 {n} 个任务。"},
 	{"said.backfilled", "{n} run was made.|{n} runs were made.", "已创建 {n} 次运行。"},
 	{"said.resumed", "Resumed {name}.", "已恢复 {name}。"},
 	{"undo", "Undo", "撤销"},

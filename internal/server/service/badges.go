@@ -1,13 +1,14 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/phrase"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/internal/server/auth"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -16,11 +17,8 @@ import (
 // Badges show how jobs are to everyone with a link: its secret is a token that allows nothing else.
 type Badges struct {
 	*shared
-	jobs  *Jobs
-	store interface {
-		PutToken(ctx context.Context, p store.PutToken) (store.Token, error)
-		DeleteToken(ctx context.Context, name, actor string) error
-	}
+	jobs   *Jobs
+	store  tokenStore
 	tokens Tokens
 }
 
@@ -63,6 +61,37 @@ func (s *Badges) nameOf(ctx context.Context, who Caller, of client.BadgeOf) (nam
 	return "", "", WrongParameter("label", phrase.NotBadge)
 }
 
+// badgeOf returns what the badge with a token shows. ok is false for other tokens.
+func badgeOf(t *store.Token) (of client.BadgeOf, ok bool) {
+	shows, ok := strings.CutPrefix(t.Name, badgePrefix)
+	if !ok || t.Role != badgeRole {
+		return of, false
+	}
+	if namespace, label, found := strings.Cut(shows, "?"); found {
+		return client.BadgeOf{Label: label, Namespace: namespace}, true
+	}
+	return client.BadgeOf{Job: shows}, true
+}
+
+// List returns the badges in the namespaces whose jobs the caller may change.
+func (s *Badges) List(ctx context.Context, who Caller) ([]client.Badge, error) {
+	if err := who.May(Define); err != nil {
+		return nil, err
+	}
+	tokens, err := s.store.Tokens(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list := []client.Badge{}
+	for i := range tokens {
+		t := &tokens[i]
+		if of, ok := badgeOf(t); ok && who.roleIn(t.Namespace).Allows(Define.Role) {
+			list = append(list, client.Badge{BadgeOf: of, Token: t.Name, Created: t.Created, By: t.By})
+		}
+	}
+	return list, nil
+}
+
 // Create makes the badge of a job or label, in place of the one before.
 func (s *Badges) Create(ctx context.Context, who Caller, of client.BadgeOf) (client.Badge, error) {
 	name, namespace, err := s.nameOf(ctx, who, of)
@@ -78,7 +107,7 @@ func (s *Badges) Create(ctx context.Context, who Caller, of client.BadgeOf) (cli
 	if errors.Is(err, store.ErrLimit) {
 		return client.Badge{}, Refuse(client.TypeConflict, phrase.TooManyTokens.Of(store.TokensMax))
 	}
-	return client.Badge{Token: name, SVG: "/badge/" + secret + ".svg", JSON: "/badge/" + secret + ".json"}, err
+	return client.Badge{BadgeOf: of, Token: name, SVG: "/badge/" + secret + ".svg", JSON: "/badge/" + secret + ".json"}, err
 }
 
 // Revoke ends the link of a badge.
@@ -92,75 +121,78 @@ func (s *Badges) Revoke(ctx context.Context, who Caller, of client.BadgeOf) (cli
 	if errors.Is(err, store.ErrNotFound) {
 		return client.Badge{}, Refuse(client.TypeNotFound, phrase.NoSuchToken.Of(name))
 	}
-	return client.Badge{Token: name}, err
+	return client.Badge{BadgeOf: of, Token: name}, err
 }
 
-// Show returns what the badge with a secret shows.
-func (s *Badges) Show(ctx context.Context, secret string) (client.BadgeState, error) {
+// Show returns what the badge with a secret shows, in a language.
+func (s *Badges) Show(ctx context.Context, secret, lang string) (client.BadgeState, error) {
 	t, err := s.tokens.ByHash(ctx, auth.HashOf(secret))
 	if err != nil && !errors.Is(err, auth.ErrUnknown) {
 		return client.BadgeState{}, err
 	}
-	of, ok := strings.CutPrefix(t.Name, badgePrefix)
-	if err != nil || !ok || t.Role != badgeRole {
+	of, ok := badgeOf(&t)
+	if err != nil || !ok {
 		return client.BadgeState{}, Refuse(client.TypeNotFound, phrase.NoSuchBadge)
 	}
-	shown := client.BadgeState{SchemaVersion: 1, Color: badgeNeutral}
 	reader := Caller{Name: t.Name, Role: store.RoleViewer, Namespace: t.Namespace}
-	if _, label, ok := strings.Cut(of, "?"); ok {
-		key, value, _ := strings.Cut(label, "=")
-		shown.Label = label
-		return shown, s.ofLabel(ctx, reader, client.JobQuery{Namespace: t.Namespace, Labels: map[string]string{key: value}}, &shown)
+	show := s.ofJob
+	if of.Label != "" {
+		show = s.ofLabel
 	}
-	namespace, name, _ := strings.Cut(of, "/")
+	message, color, err := show(ctx, reader, of)
+	if lang != phrase.Chinese {
+		lang = phrase.English
+	}
+	return client.BadgeState{SchemaVersion: 1, Label: cmp.Or(of.Label, of.Job), Message: reason.In(lang, reason.Say(message), nil), Color: color}, err
+}
+
+// ofJob says how a job is.
+func (s *Badges) ofJob(ctx context.Context, reader Caller, of client.BadgeOf) (message phrase.Text, color string, err error) {
+	namespace, name, _ := strings.Cut(of.Job, "/")
 	j, err := s.jobs.find(ctx, reader, Read, Name{Namespace: namespace, Name: name})
 	if err != nil {
-		return client.BadgeState{}, err
+		return message, "", err
 	}
 	now, err := s.jobs.store.Now(ctx)
 	if err != nil {
-		return client.BadgeState{}, err
+		return message, "", err
 	}
 	last, err := s.jobs.store.Recent(ctx, []job.ID{j.Definition.UID}, 1)
 	if err != nil {
-		return client.BadgeState{}, err
+		return message, "", err
 	}
 	filled, err := s.jobs.shownOf(ctx, j, true, now, last[0], nil)
 	if err != nil {
-		return client.BadgeState{}, err
+		return message, "", err
 	}
-	shown.Label = of
 	switch is := filled.Status; {
 	case is.State == job.JobPaused:
-		shown.Message = "paused"
+		return phrase.BadgePaused, badgeNeutral, nil
 	case is.Failures > 0:
-		shown.Message, shown.Color = fmt.Sprintf("failing, %d in a row", is.Failures), badgeFailing
+		return phrase.BadgeFailing.Of(is.Failures), badgeFailing, nil
 	case is.LastOutcome == "":
-		shown.Message = "never ran"
-	default:
-		shown.Message, shown.Color = "passing", badgePassing
+		return phrase.BadgeNeverRan, badgeNeutral, nil
 	}
-	return shown, nil
+	return phrase.BadgePassing, badgePassing, nil
 }
 
-// ofLabel says how the jobs of a query are.
-func (s *Badges) ofLabel(ctx context.Context, reader Caller, q client.JobQuery, shown *client.BadgeState) error {
-	q.PageSize = 1
+// ofLabel says how the jobs with a label are.
+func (s *Badges) ofLabel(ctx context.Context, reader Caller, of client.BadgeOf) (message phrase.Text, color string, err error) {
+	key, value, _ := strings.Cut(of.Label, "=")
+	q := client.JobQuery{Namespace: of.Namespace, Labels: map[string]string{key: value}, PageSize: 1}
 	some, err := s.jobs.Listed(ctx, reader, q, false)
 	if err != nil {
-		return err
+		return message, "", err
 	}
 	q.Failing, q.PageSize = true, PageMax
 	failing, err := s.jobs.Listed(ctx, reader, q, false)
 	switch {
 	case err != nil:
-		return err
+		return message, "", err
 	case len(failing.Items) > 0:
-		shown.Message, shown.Color = fmt.Sprintf("%d failing", len(failing.Items)), badgeFailing
+		return phrase.BadgeJobsFailing.Of(len(failing.Items)), badgeFailing, nil
 	case len(some.Items) == 0 && some.NextPageToken == "":
-		shown.Message = "no jobs"
-	default:
-		shown.Message, shown.Color = "passing", badgePassing
+		return phrase.BadgeNoJobs, badgeNeutral, nil
 	}
-	return nil
+	return phrase.BadgePassing, badgePassing, nil
 }

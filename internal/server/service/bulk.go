@@ -3,10 +3,13 @@ package service
 import (
 	"context"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/internal/sys/parallel"
+	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
 
@@ -15,6 +18,8 @@ const (
 	bulkMax = 10_000
 	// bulkErrors is the most failures in a list.
 	bulkErrors = 100
+	// undoneFor is how long a pause of many jobs can be undone: the audit is searched for so long.
+	undoneFor = 24 * time.Hour
 	// bulkAtOnce is how many jobs of a request are changed at a time: stores commit what comes at
 	// once together, and other requests still get their turn.
 	bulkAtOnce = 16
@@ -24,8 +29,9 @@ var bulkActions = []client.BulkAction{client.BulkPause, client.BulkResume, clien
 
 // Bulk changes many jobs at once.
 type Bulk struct {
-	jobs *Jobs
-	runs *Runs
+	jobs  *Jobs
+	runs  *Runs
+	audit *Audit
 }
 
 // Do changes all jobs that are selected, each for itself. With DryRun it counts them; with Expect
@@ -43,10 +49,15 @@ func (s *Bulk) Do(ctx context.Context, who Caller, said client.Bulk) (client.Bul
 	if err != nil {
 		return result, err
 	}
-	if of == nil && len(said.Labels) == 0 && said.Text == "" && said.State == "" && !said.All {
+	var names []Name
+	switch {
+	case said.PausedIn != "" && said.Action == client.BulkResume:
+		names, err = s.pausedIn(ctx, who, said.PausedIn)
+	case of == nil && len(said.Labels) == 0 && said.Text == "" && said.State == "" && !said.All:
 		return result, WrongField("all", phrase.Missing, phrase.SelectJobs)
+	default:
+		names, err = s.selected(ctx, of, store.JobQuery{Labels: said.Labels, Text: said.Text, State: said.State, Limit: PageMax})
 	}
-	names, err := s.selected(ctx, of, store.JobQuery{Labels: said.Labels, Text: said.Text, State: said.State, Limit: PageMax})
 	if err != nil {
 		return result, err
 	}
@@ -91,6 +102,7 @@ func (s *Bulk) change(ctx context.Context, who Caller, names []Name, said *clien
 	if err != nil {
 		return err
 	}
+	result.Group = store.OriginOf(ctx).Group
 	errs := make([]error, len(names))
 	mayStart := make([][]client.Run, len(names))
 	parallel.AtOnce(len(names), bulkAtOnce, func(i int) {
@@ -130,6 +142,31 @@ func (s *Bulk) selected(ctx context.Context, of scope, q store.JobQuery) (names 
 			return nil, Refuse(client.TypeInvalid, phrase.TooManySelected.Of(bulkMax), phrase.SelectFewer)
 		}
 		if q.After = next; next == "" {
+			return names, nil
+		}
+	}
+}
+
+// pausedIn returns the names of the jobs that a request has paused. The audit has them.
+func (s *Bulk) pausedIn(ctx context.Context, who Caller, group string) (names []Name, err error) {
+	if _, err := job.ParseID(group); err != nil {
+		return nil, WrongField("paused_in", phrase.NotKnown.Of(phrase.Quoted(group)))
+	}
+	now, err := s.jobs.store.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	q := client.AuditQuery{Group: group, Action: "job.pause", From: now.Add(-undoneFor), PageSize: PageMax}
+	for {
+		page, err := s.audit.List(ctx, who, q)
+		if err != nil {
+			return nil, err
+		}
+		for i := range page.Items {
+			namespace, name, _ := strings.Cut(page.Items[i].Object, "/")
+			names = append(names, Name{Namespace: namespace, Name: name})
+		}
+		if q.PageToken = page.NextPageToken; q.PageToken == "" || len(names) > bulkMax {
 			return names, nil
 		}
 	}

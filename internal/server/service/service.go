@@ -167,6 +167,7 @@ func New(c Config) (*Service, error) {
 	stats := &Stats{shared: s, jobs: jobs, runs: runs, store: c.Store}
 	notifications := &Notifications{shared: s, store: c.Store, send: c.Send}
 	nodes := &Nodes{store: c.Store, planner: c.Planner, remark: c.Remark, about: c.About, alarms: notifications, node: c.Node}
+	audit := &Audit{shared: s, store: c.Store}
 	return &Service{
 		Jobs:          jobs,
 		Documents:     &Documents{shared: s, rules: rules, store: c.Store},
@@ -181,7 +182,7 @@ func New(c Config) (*Service, error) {
 		Nodes:         nodes,
 		Listed:        &KindDocuments{s, rules, job.KindExecutors, c.Store},
 		Executors:     &Executors{jobs: jobs, store: c.Store},
-		Audit:         &Audit{shared: s, store: c.Store},
+		Audit:         audit,
 		Access:        &Access{store: c.Store, tokens: c.Tokens, sharedUser: c.SharedUser},
 		Reports:       &Reports{shared: s, jobs: jobs, store: c.Store, tokens: c.Tokens},
 		Badges:        &Badges{shared: s, jobs: jobs, store: c.Store, tokens: c.Tokens},
@@ -189,7 +190,7 @@ func New(c Config) (*Service, error) {
 		Attention:     &Attention{jobs: jobs, runs: runs, nodes: nodes, alarms: notifications, store: c.Store},
 		Stats:         stats,
 		Load:          &Load{shared: s, jobs: jobs},
-		Bulk:          &Bulk{jobs: jobs, runs: runs},
+		Bulk:          &Bulk{jobs: jobs, runs: runs, audit: audit},
 		Secrets:       &Secrets{c.Secrets},
 		Notifications: notifications,
 	}, nil

@@ -168,23 +168,34 @@ func (s *Access) Create(ctx context.Context, who Caller, said client.TokenReques
 	return made, nil
 }
 
-// Sessions returns the valid sessions of people, by person.
-func (s *Access) Sessions(ctx context.Context, who Caller) ([]client.Session, error) {
+// Sessions returns the valid sessions of tokens and people, the latest first.
+func (s *Access) Sessions(ctx context.Context, who Caller) ([]auth.Session, error) {
 	if err := who.May(Administer); err != nil {
 		return nil, err
 	}
-	list := []client.Session{}
-	err := s.eachOfPeople(ctx, func(t *store.Token) error {
-		if t.Role != store.RoleSession {
-			return nil
-		}
-		list = append(list, client.Session{Person: t.Person.Actor(), Subject: t.Person.Subject, Begun: t.Created, Expires: t.Expires})
-		return nil
-	})
-	slices.SortFunc(list, func(a, b client.Session) int {
-		return cmp.Or(cmp.Compare(a.Person, b.Person), a.Begun.Compare(b.Begun))
-	})
-	return list, err
+	tokens, err := s.store.Tokens(ctx)
+	if err != nil {
+		return nil, err
+	}
+	now, err := s.store.Now(ctx)
+	return auth.SessionsAmong(tokens, now), err
+}
+
+// EndSession ends one of Sessions, on all nodes within a second.
+func (s *Access) EndSession(ctx context.Context, who Caller, id string) error {
+	list, err := s.Sessions(ctx, who)
+	if err != nil {
+		return err
+	}
+	at := slices.IndexFunc(list, func(one auth.Session) bool { return one.ID == id })
+	if at < 0 {
+		return nil // it has ended
+	}
+	defer s.tokens.Forget()
+	if err := s.store.DeleteToken(ctx, list[at].Name, who.Name); !errors.Is(err, store.ErrNotFound) {
+		return err
+	}
+	return nil
 }
 
 // eachOfPeople calls f with each valid session of a person, and each code for one.

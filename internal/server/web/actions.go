@@ -36,6 +36,8 @@ func (s *site) actions() {
 	s.page("POST /nodes/{id}/drain", s.drainNode)
 	s.page("POST /nodes/{id}/undrain", s.undrainNode)
 	s.page("POST /tokens", s.createToken)
+	s.page("POST /badges", needs(service.Define, s.createBadge))
+	s.page("POST /badges/revoke", needs(service.Define, s.revokeBadge))
 	s.page("POST /sessions/{id}/end", needs(service.Administer, s.endSession))
 	s.page("POST /tokens/{name}/revoke", needs(service.Administer, s.revokeToken))
 }
@@ -192,7 +194,35 @@ func (s *site) createToken(p *page) error {
 	if err != nil {
 		return err
 	}
-	return s.showSettings(p, http.StatusCreated, made.Name, made.Secret)
+	return s.showSettings(p, http.StatusCreated, &settingsView{MadeName: made.Name, Made: made.Secret})
+}
+
+// badgeOf is what a form says that a badge shows: a job, or the jobs with a label.
+func (p *page) badgeOf() client.BadgeOf {
+	of := client.BadgeOf{Namespace: strings.TrimSpace(p.r.PostForm.Get("namespace"))}
+	if shows := strings.TrimSpace(p.r.PostForm.Get("shows")); strings.Contains(shows, "=") {
+		of.Label = shows
+	} else {
+		of.Job = shows
+	}
+	return of
+}
+
+// createBadge makes a badge and shows its link in the answer, as createToken shows a token.
+func (s *site) createBadge(p *page) error {
+	made, err := s.Service.Badges.Create(p.ctx(), p.who, p.badgeOf())
+	if err != nil {
+		return err
+	}
+	row := p.badge(&made)
+	return s.showSettings(p, http.StatusCreated, &settingsView{Badge: &row})
+}
+
+func (s *site) revokeBadge(p *page) error {
+	if _, err := s.Service.Badges.Revoke(p.ctx(), p.who, p.badgeOf()); err != nil {
+		return err
+	}
+	return p.done("/settings", "revoked")
 }
 
 func (s *site) revokeToken(p *page) error {
@@ -208,7 +238,7 @@ func (s *site) revokeToken(p *page) error {
 
 // endSession ends a session of another person or token.
 func (s *site) endSession(p *page) error {
-	if err := s.Sessions.EndFor(p.ctx(), p.r.PathValue("id"), p.who.Name); err != nil {
+	if err := s.Service.Access.EndSession(p.ctx(), p.who, p.r.PathValue("id")); err != nil {
 		return err
 	}
 	return p.done("/settings", "session_ended")

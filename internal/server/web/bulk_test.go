@@ -1,7 +1,9 @@
 package web_test
 
 import (
+	"html"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -27,6 +29,23 @@ func TestManyJobsAreCountedBeforeTheyAreChanged(t *testing.T) {
 	}
 	if got := w.isPaused(names...); !got[0] || got[1] {
 		t.Errorf("after the confirmation the jobs are paused: %v", got)
+	}
+	// One click undoes a pause of several jobs, and leaves alone the job that was paused before it.
+	answer = b.send("/jobs/bulk", "action", "pause", "job", names[0], "job", names[1], "confirmed", "1", "reason", "the disk is full")
+	to := answer.Header().Get("Location")
+	undo := regexp.MustCompile(`action="(/jobs/bulk/undo[^"]+)"`).FindStringSubmatch(b.page(to))
+	b.shows(to, "Paused 2 jobs.")
+	if got := w.isPaused(names...); !got[0] || !got[1] || undo == nil {
+		t.Fatalf("the jobs are paused: %v, and %s undoes it at %q", got, to, undo)
+	}
+	if answer := b.send(html.UnescapeString(undo[1])); !strings.Contains(answer.Header().Get("Location"), "said=bulk_resume") {
+		t.Errorf("the undoing is answered with %d: %.800s", answer.Code, answer.Body)
+	}
+	if got := w.isPaused(names...); !got[0] || got[1] {
+		t.Errorf("after it was undone the jobs are paused: %v", got)
+	}
+	if answer := b.send("/jobs/bulk/undo?about=nothing"); answer.Code != http.StatusUnprocessableEntity && answer.Code != http.StatusBadRequest {
+		t.Errorf("nothing is undone with %d", answer.Code)
 	}
 	answer = b.send("/jobs/bulk", "action", "run", "job", "shop/price-import", "job", "shop/none", "confirmed", "1")
 	if body := answer.Body.String(); answer.Code != http.StatusConflict || !strings.Contains(body, "shop/none") || !strings.Contains(body, "1 job was changed") {

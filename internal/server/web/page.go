@@ -153,6 +153,8 @@ func (p *page) bareLayout(title, section string, values ...any) *Layout {
 		l.Said = p.T(key, "n", p.query("n"), "name", about)
 		switch said := p.query("said"); {
 		case about == "":
+		case said == "bulk_pause":
+			l.Undo = undoPauses(about)
 		case said == "paused":
 			l.Undo = "/jobs/" + about + "/resume"
 		case said == "drained":

@@ -3,6 +3,7 @@ package web
 import (
 	"encoding/json"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -139,11 +140,19 @@ func (s *site) changeMany(p *page, v *bulkView) error {
 		}
 		result, err = s.Service.Bulk.Each(p.ctx(), p.who, names, said, p.once())
 	}
+	return s.changedMany(p, v, &result, err)
+}
+
+// changedMany says what was changed, and what was refused.
+func (s *site) changedMany(p *page, v *bulkView, result *client.BulkResult, err error) error {
 	if err != nil {
 		return err
 	}
 	if len(result.Errors) == 0 {
-		return p.changed(v.Back, "bulk", result.MayStart, "n", strconv.Itoa(result.Done))
+		return p.changed(v.Back, "bulk_"+v.Action, result.MayStart, "n", strconv.Itoa(result.Done), "about", result.Group)
+	}
+	if v.Action == string(client.BulkPause) && result.Done > 0 {
+		v.Undo = undoPauses(result.Group)
 	}
 	v.MayStart = p.mayStart(result.MayStart)
 	for i := range result.Errors {
@@ -153,4 +162,14 @@ func (s *site) changeMany(p *page, v *bulkView) error {
 	v.Done, v.Changed, v.Refused = true, result.Done, result.Errors
 	p.site.write(p, http.StatusConflict, "bulk", v)
 	return nil
+}
+
+// undoPauses is where a form resumes the jobs that a request has paused.
+func undoPauses(group string) string { return "/jobs/bulk/undo?about=" + url.QueryEscape(group) }
+
+// undoBulk resumes the jobs that a request has paused.
+func (s *site) undoBulk(p *page) error {
+	v := bulkView{Layout: p.layout("bulk.title", "jobs"), Action: string(client.BulkResume), Back: p.back("/jobs")}
+	result, err := s.Service.Bulk.Do(p.ctx(), p.who, client.Bulk{Action: client.BulkResume, PausedIn: p.query("about")})
+	return s.changedMany(p, &v, &result, err)
 }

@@ -304,10 +304,6 @@ func quoted(word string) string {
 
 // curl writes a request of the API as a command. The token is read from the environment.
 func (p *page) curl(method, path, body string) string {
-	scheme := "http"
-	if p.r.TLS != nil || p.r.Header.Get("X-Forwarded-Proto") == "https" {
-		scheme = "https"
-	}
 	text := `curl -H "Authorization: Bearer $BELFRY_TOKEN"`
 	if method != "GET" {
 		text += " -X " + method
@@ -315,7 +311,15 @@ func (p *page) curl(method, path, body string) string {
 	if body != "" {
 		text += " -H 'Content-Type: application/json' -d " + quoted(body)
 	}
-	return text + " " + quoted(scheme+"://"+p.r.Host+path)
+	return text + " " + quoted(p.reached()+path)
+}
+
+// reached is how the browser reaches this server, without a path.
+func (p *page) reached() string {
+	if p.r.TLS != nil || p.r.Header.Get("X-Forwarded-Proto") == "https" {
+		return "https://" + p.r.Host
+	}
+	return "http://" + p.r.Host
 }
 
 // namedJob is the job that the address names.

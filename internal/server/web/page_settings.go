@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/server/auth"
+	"github.com/belfry-cron/belfry/internal/server/i18n"
 )
 
 // settingsView is what a reader chooses, and what the server says of itself.
@@ -21,6 +23,8 @@ type settingsView struct {
 	Nodes    int
 	MadeName string
 	Made     string // a new token, shown once
+	Badges   []badgeRow
+	Badge    *badgeRow // a new badge, whose link is shown once
 	Facts    []fact
 	Hints    []client.Hint
 }
@@ -33,6 +37,16 @@ type tokenRow struct {
 	Terms                     string
 }
 
+// badgeRow is a badge.
+type badgeRow struct {
+	client.BadgeOf
+	Shows, Address string // what it shows, and where that is in full
+	Made           When
+	By             string
+	Picture        string // the path of a new one
+	Links          []Command
+}
+
 // sessionRow is a session of a browser or a command.
 type sessionRow struct {
 	ID, Holder, By string
@@ -40,7 +54,7 @@ type sessionRow struct {
 	IsOwn          bool
 }
 
-func (s *site) settings(p *page) error { return s.showSettings(p, http.StatusOK, "", "") }
+func (s *site) settings(p *page) error { return s.showSettings(p, http.StatusOK, &settingsView{}) }
 
 // zones are offered for choice; any zone of the table may be typed.
 var zones = []string{"UTC", "Europe/Berlin", "Europe/London", "America/New_York", "America/Los_Angeles", "Asia/Shanghai", "Asia/Tokyo", "Asia/Kolkata", "Australia/Sydney"}
@@ -54,9 +68,10 @@ func choose(id, title, value string, named ...string) editGroup {
 	return g
 }
 
-func (s *site) showSettings(p *page, status int, name, secret string) error {
+// showSettings shows the settings, below what a view has already.
+func (s *site) showSettings(p *page, status int, v *settingsView) error {
 	l := p.layout("settings.title", "settings")
-	v := settingsView{Layout: l, Zones: zones, MadeName: name, Made: secret}
+	v.Layout, v.Zones = l, zones
 	v.Looks = []editGroup{
 		choose("lang", p.T("settings.lang"), string(p.lang), "en", "English", "zh", "中文"),
 		choose("theme", p.T("settings.theme"), l.Theme, "", p.T("settings.system"), "light", p.T("settings.light"), "dark", p.T("settings.dark")),
@@ -85,13 +100,40 @@ func (s *site) showSettings(p *page, status int, name, secret string) error {
 			return err
 		}
 	}
+	if l.CanDefine {
+		badges, err := s.Service.Badges.List(p.ctx(), p.who)
+		if err != nil {
+			return err
+		}
+		for i := range badges {
+			v.Badges = append(v.Badges, p.badge(&badges[i]))
+		}
+	}
 	l.Commands = []Command{{p.T("command.shell"), "belfry token list"}, {p.T("settings.new_token"), "belfry token create NAME --role viewer"}}
 	s.write(p, status, "settings", v)
 	return nil
 }
 
+// badge shows a badge; a new one with its links.
+func (p *page) badge(b *client.Badge) badgeRow {
+	row := badgeRow{BadgeOf: b.BadgeOf, Shows: clean(b.Job), Address: "/jobs/" + b.Job, Made: p.minute(b.Created), By: clean(b.By)}
+	if b.Label != "" {
+		row.Shows, row.Address = clean(b.Label), "/jobs?"+url.Values{"namespace": {b.Namespace}, "q": {"label:" + b.Label}}.Encode()
+	}
+	if b.SVG != "" {
+		lang := ""
+		if p.lang != i18n.English {
+			lang = "?lang=" + string(p.lang)
+		}
+		at := p.reached()
+		row.Picture = b.SVG + lang
+		row.Links = []Command{{"Markdown", fmt.Sprintf("[![%s](%s)](%s)", row.Shows, at+row.Picture, at+row.Address)}, {"SVG", at + row.Picture}, {"JSON", at + b.JSON + lang}}
+	}
+	return row
+}
+
 func (s *site) sessionRows(p *page) (rows []sessionRow, err error) {
-	list, err := s.Sessions.List(p.ctx())
+	list, err := s.Service.Access.Sessions(p.ctx(), p.who)
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/server/auth"
 	"github.com/belfry-cron/belfry/internal/server/service"
 	"github.com/belfry-cron/belfry/job"
 )
@@ -31,13 +32,14 @@ type Service struct {
 	Notifications Notifications
 	Audit         Audit
 	Access        Access
+	Badges        Badges
 }
 
 // ServiceOf returns the topics of a service.
 func ServiceOf(s *service.Service) Service {
 	return Service{
 		Jobs: s.Jobs, Runs: s.Runs, Output: s.Output, Lines: s.Lines, Documents: s.Documents, Bulk: s.Bulk, Schedules: s.Schedules, Stats: s.Stats, Load: s.Load,
-		Attention: s.Attention, Nodes: s.Nodes, Executors: s.Executors, Channels: s.Channels, Calendars: s.Calendars, Pools: s.Pools, Secrets: s.Secrets, Notifications: s.Notifications, Audit: s.Audit, Access: s.Access,
+		Attention: s.Attention, Nodes: s.Nodes, Executors: s.Executors, Channels: s.Channels, Calendars: s.Calendars, Pools: s.Pools, Secrets: s.Secrets, Notifications: s.Notifications, Audit: s.Audit, Access: s.Access, Badges: s.Badges,
 	}
 }
 
@@ -163,10 +165,18 @@ type (
 	Audit interface {
 		List(ctx context.Context, who service.Caller, said client.AuditQuery) (client.Page[client.AuditRecord], error)
 	}
-	// Access lists, makes and revokes tokens.
+	// Access lists, makes and revokes tokens, and lists and ends sessions.
 	Access interface {
 		List(ctx context.Context, who service.Caller) ([]client.Token, error)
 		Create(ctx context.Context, who service.Caller, said client.TokenRequest) (client.NewToken, error)
 		Revoke(ctx context.Context, who service.Caller, name string) error
+		Sessions(ctx context.Context, who service.Caller) ([]auth.Session, error)
+		EndSession(ctx context.Context, who service.Caller, id string) error
+	}
+	// Badges lists, makes and revokes badges.
+	Badges interface {
+		List(ctx context.Context, who service.Caller) ([]client.Badge, error)
+		Create(ctx context.Context, who service.Caller, of client.BadgeOf) (client.Badge, error)
+		Revoke(ctx context.Context, who service.Caller, of client.BadgeOf) (client.Badge, error)
 	}
 )

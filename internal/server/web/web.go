@@ -124,6 +124,7 @@ func (s *site) routes() {
 	s.page("GET /wall", s.wall)
 	s.page("GET /jobs", s.jobs)
 	s.slowPage("POST /jobs/bulk", s.bulk)
+	s.slowPage("POST /jobs/bulk/undo", s.undoBulk)
 	s.page("GET /jobs/{namespace}/{name}", s.jobRuns)
 	s.page("GET /jobs/new", needs(service.Define, s.newJobPage))
 	s.page("POST /jobs/new", needs(service.Define, s.saveJob))

@@ -68,7 +68,7 @@ func TestFormsPerformTheirAction(t *testing.T) {
 	leads("/runs/", "/jobs/shop/price-import/run", "param.feed", "v2", "once", "k")
 	leads("/runs/", "/runs/"+w.failed.String()+"/retry")
 	leads("/runs/"+w.running.String(), "/runs/"+w.running.String()+"/cancel", "reason", "enough")
-	leads("/jobs?n=1&said=bulk", "/jobs/bulk", "job", "data/warehouse-load", "action", "pause", "back", "/jobs", "confirmed", "1")
+	leads("/jobs?about=", "/jobs/bulk", "job", "data/warehouse-load", "action", "pause", "back", "/jobs", "confirmed", "1")
 	leads("/nodes?about=ber-1&said=drained", "/nodes/ber-1/drain", "reason", "a new disk")
 	leads("/nodes?about=ber-1&said=undrained", "/nodes/ber-1/undrain")
 	leads("/settings?said=revoked", "/tokens/vera/revoke")
