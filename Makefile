@@ -31,11 +31,15 @@ FAULTS   ?= 8
 # not change, so that a change is judged by what it does.
 VULNDB        ?= latest
 VULNDB_PINNED  = v0.0.0-20261105234957-e22db6528018
+# Of make torture: the systems, how long each of them is broken, and where the report is written.
+SYSTEMS  ?= belfry-sqlite,robfig
+TORTURE  ?= 5m
+REPORT   ?= torture-report
 ARGS     ?= next '30 2 * * 1-5' --tz Europe/Berlin
 
-# bench/, packaging/, test/kubernetes/, test/openapi/, test/signin/ and test/xxl/ are modules of their own, so that the libraries that they
+# bench/, packaging/, test/kubernetes/, test/openapi/, test/signin/, test/xxl/ and torture/ are modules of their own, so that the libraries that they
 # compare, pack or check with never become Belfry's dependencies.
-MODULES := . $(patsubst %/go.mod,%,$(wildcard bench/go.mod bench/etcdcron/go.mod packaging/go.mod test/kubernetes/go.mod test/openapi/go.mod test/signin/go.mod test/xxl/go.mod))
+MODULES := . $(patsubst %/go.mod,%,$(wildcard bench/go.mod bench/etcdcron/go.mod packaging/go.mod test/kubernetes/go.mod test/openapi/go.mod test/signin/go.mod test/xxl/go.mod torture/go.mod))
 GOFMT    = "$$($(GO) env GOROOT)/bin/gofmt"
 TOOL     = $(GO) tool -modfile="$(CURDIR)/tools/go.mod"
 
@@ -92,13 +96,13 @@ each = failed=; for m in $(or $(2),$(MODULES)); do cd "$(CURDIR)/$$m"; echo '$(1
 beside = $(MAKE) --no-print-directory -j$(or $(1),2) $(if $(filter output-sync,$(.FEATURES)),-Otarget)
 
 # The folders of packages that no program contains.
-SCAFFOLDING = /^(bench|belfrytest|internal\/check|internal\/server\/signin\/provider|packaging|store\/storetest|test|tools|cron\/internal)\//
+SCAFFOLDING = /^(bench|belfrytest|internal\/check|internal\/server\/signin\/provider|packaging|store\/storetest|test|tools|torture|cron\/internal)\//
 
 SHELL       := bash
 .SHELLFLAGS := -euo pipefail -c
 
 .DEFAULT_GOAL := help
-.PHONY: help run build release test test-working test-waiting test-modules test-web screenshots test-long e2e servers cluster crash crash-nodes crash-programs check lint vulnerabilities race race-bubbles race-others fuzz sim sim-core sim-nodes mutations seeds soak bench lines fmt tidy
+.PHONY: help run build release test test-working test-waiting test-modules test-web screenshots test-long e2e servers cluster crash crash-nodes crash-programs check lint vulnerabilities race race-bubbles race-others fuzz sim sim-core sim-nodes mutations seeds soak bench torture lines fmt tidy
 
 help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -229,6 +233,11 @@ soak: ## kill a server with the race detector under random traffic for SOAKTIME 
 	BELFRY_BUILD='$(DETECTOR)' BELFRY_SOAK=$(SOAKTIME) $(GO) test -vet=off -count=1 -v -tags servers -run ^TestSoak ./test/e2e
 	$(if $(CROWD),BELFRY_CROWD=$(CROWD) $(GO) test -vet=off -count=1 -v -tags servers -run ^TestACrowd ./test/e2e)
 
+torture: ## break Belfry and other schedulers with the same faults: SYSTEMS, each for TORTURE (5m), into the folder REPORT (torture-report); SEED=
+	@$(INSTALL)
+	$(GO) build -o "$(CURDIR)/$(REPORT)/bin/belfry" ./cmd/belfry
+	$(GO) -C torture run . -belfry "$(CURDIR)/$(REPORT)/bin/belfry" -out "$(CURDIR)/$(REPORT)" -for $(TORTURE) -seed $(if $(filter random,$(SEED)),1,$(SEED)) -systems $(SYSTEMS)
+
 test-long: ## all that can be made longer, for some hours
 	GOOS=darwin $(GO) vet ./... # minutes where nothing of it was compiled before
 	GOOS=freebsd $(GO) vet ./...
@@ -245,6 +254,7 @@ test-long: ## all that can be made longer, for some hours
 	$(MAKE) seeds SEEDS=3000 WORLDS=200
 	STORETEST_WHOLE=1 STORETEST_SEED=random STORETEST_SEQUENCES=30 $(GO_TEST) -count=1 -tags servers ./store/... ./history/...
 	BELFRY_SCENARIOS='^(postgres|mariadb-nodes|leave|kill)' $(GO) -C bench test $(FLAGS) -tags servers -run '^TestEachScenario' ./nodebench
+	$(MAKE) torture
 	$(MAKE) race WHOLE=1
 	$(MAKE) soak SOAKTIME=30m
 	$(MAKE) fuzz FUZZTIME=1000000x

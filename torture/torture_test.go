@@ -1,0 +1,89 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/belfry-cron/belfry/torture/check"
+)
+
+func TestAPlanDependsOnItsSeed(t *testing.T) {
+	one, same, other := plan(1, 10*time.Minute), plan(1, 10*time.Minute), plan(2, 10*time.Minute)
+	if !reflect.DeepEqual(one, same) || reflect.DeepEqual(one, other) {
+		t.Error("the plan is not one of its seed")
+	}
+	kinds := map[string]bool{}
+	var last time.Duration
+	for _, f := range one {
+		kinds[f.Kind] = true
+		if f.At < last || f.At+f.Length+quiet > 10*time.Minute {
+			t.Errorf("%s at %s for %s: the one before ends at %s", f.Kind, f.At, f.Length, last)
+		}
+		last = f.At + f.Length
+	}
+	if len(kinds) != 9 {
+		t.Errorf("ten minutes have %d kinds of faults, want all 9", len(kinds))
+	}
+}
+
+// TestTheShortForm runs the whole tool on two systems, one of which is described by commands, and judges its
+// evidence again. It asks for nothing that a busy machine cannot give.
+func TestTheShortForm(t *testing.T) {
+	dir := t.TempDir()
+	description := filepath.Join(dir, "own.json")
+	text, err := json.Marshal(commands{
+		Name: "own", Version: "echo version 7", Nodes: 1, Every: "1s", NoOverlap: true,
+		Start: `exec "$TORTURE_DIR/../bin/robfig" -jobs "$TORTURE_JOBS" -name "$TORTURE_NODE"`,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(description, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "bin"), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := build(filepath.Join(dir, "bin"), "./peers/robfig"); err != nil {
+		t.Fatal(err)
+	}
+	o := &options{out: dir, seed: 1, length: 5 * time.Second, settle: time.Second, generic: description,
+		limits: check.Limits{Tolerance: 5 * time.Millisecond, Grace: time.Minute, Limit: time.Minute}}
+	found := map[string]*system{}
+	for _, s := range systems(o) {
+		found[s.Name] = s
+	}
+	t.Run("systems", func(t *testing.T) {
+		for _, name := range []string{"robfig", "own"} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				s := *found[name]
+				s.Nodes = 1 // fewer processes
+				e, r, err := torture(t.Context(), o, &s)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if r.Runs == 0 || r.Targets == 0 || r.Count(check.Unexplained)+r.Count(check.Unasked) > 0 {
+					t.Errorf("%d runs, %d targets, found %v", r.Runs, r.Targets, r.Findings)
+				}
+				if len(e.Faults) == 0 || e.Faults[0].From.IsZero() || strings.HasPrefix(e.Faults[0].Left, "failed") {
+					t.Errorf("faults: %+v", e.Faults)
+				}
+			})
+		}
+	})
+	if err := rejudge(dir); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"report.md": "| own | version 7 | 1 |", "report.html": "<td>own</td>", "own.svg": "<svg "} {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("%s does not contain %q, error %v", name, want, err)
+		}
+	}
+}
