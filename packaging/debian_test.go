@@ -135,6 +135,18 @@ func freePort(t *testing.T) int {
 
 // close ends the processes in the root and removes it.
 func (d *debian) close() {
+	d.kill()
+	if err := syscall.Unmount(filepath.Join(d.root, "proc"), syscall.MNT_DETACH); err != nil && !errors.Is(err, syscall.EINVAL) {
+		d.t.Errorf("unmount /proc: %v; %s stays", err, d.root)
+		return
+	}
+	if err := os.RemoveAll(d.root); err != nil {
+		d.t.Error(err)
+	}
+}
+
+// kill ends the processes in the root.
+func (d *debian) kill() {
 	for range 100 { // a process may start others before it ends
 		left := d.processes()
 		if len(left) == 0 {
@@ -144,13 +156,6 @@ func (d *debian) close() {
 			_ = syscall.Kill(id, syscall.SIGKILL)
 		}
 		<-time.After(20 * time.Millisecond)
-	}
-	if err := syscall.Unmount(filepath.Join(d.root, "proc"), syscall.MNT_DETACH); err != nil && !errors.Is(err, syscall.EINVAL) {
-		d.t.Errorf("unmount /proc: %v; %s stays", err, d.root)
-		return
-	}
-	if err := os.RemoveAll(d.root); err != nil {
-		d.t.Error(err)
 	}
 }
 

@@ -107,7 +107,7 @@ func (f *clusterFlags) connect(env Env) (c cluster, err error) {
 	path := env.path(name)
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return c, unreadable(name, err)
+		return c, unreadable(name, err).withHint("--kubeconfig names another one; kubectl get cronjobs -o yaml | belfry kubernetes import - needs none")
 	}
 	var k kubeconfig
 	if err := yaml.Unmarshal(data, &k); err != nil {

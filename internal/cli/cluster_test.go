@@ -38,6 +38,9 @@ func TestCronJobsOfAClusterAreReadWithItsTokenAndCertificate(t *testing.T) {
 			http.Error(w, `{"message":"Unauthorized"}`, http.StatusUnauthorized)
 		case r.URL.Path == "/apis/batch/v1/namespaces/shop/cronjobs":
 			fmt.Fprint(w, liveCronJobs)
+		case r.URL.Path == "/apis/batch/v1/namespaces/kube-system/cronjobs":
+			w.WriteHeader(http.StatusForbidden)
+			fmt.Fprint(w, `{"kind":"Status","message":"cronjobs.batch is forbidden: User \"u\" cannot list resource \"cronjobs\"","code":403}`)
 		default:
 			http.NotFound(w, r)
 		}
@@ -60,12 +63,14 @@ func TestCronJobsOfAClusterAreReadWithItsTokenAndCertificate(t *testing.T) {
 	}{
 		{"a token", reached, "token: abc", "-> default/live  at 04:00 every day, UTC, busybox:1", nil, cli.ExitOK},
 		{"another namespace", reached, "token: abc", "404 Not Found", []string{"--kube-namespace", "a/b"}, cli.ExitFailed},
-		{"a wrong token", reached, "token: abd", "401 Unauthorized", nil, cli.ExitFailed},
+		{"no right", reached, "token: abc", `403 Forbidden: cronjobs.batch is forbidden: User "u" cannot list resource "cronjobs"`, []string{"--kube-namespace", "kube-system"}, cli.ExitFailed},
+		{"a wrong token", reached, "token: abd", "401 Unauthorized: Unauthorized", nil, cli.ExitFailed},
 		{"no authority", fmt.Sprintf("server: %q", server.URL), "token: abc", "certificate", nil, cli.ExitUnreachable},
 		{"another program", reached, "exec: {command: aws}", "it signs in by another program", nil, cli.ExitFailed},
 		{"no TLS", "server: 'http://127.0.0.1:1'", "token: abc", "without TLS", nil, cli.ExitFailed},
 		{"no server", "insecure-skip-tls-verify: true", "token: abc", "has no cluster with a server", nil, cli.ExitFailed},
 		{"an unknown context", reached, "token: abc", `there is no context "x"`, []string{"--kube-context", "x"}, cli.ExitFailed},
+		{"no file", reached, "token: abc", "kubectl get cronjobs -o yaml | belfry kubernetes import -", []string{"--kubeconfig", "/nowhere"}, cli.ExitUsage},
 	} {
 		code, said := importLive(t, map[string]string{"KUBECONFIG": config(row.cluster, row.user)}, append([]string{"kubernetes", "import", "--live"}, row.args...)...)
 		if code != row.code || !strings.Contains(said, row.want) || strings.Contains(said, "abc") {

@@ -157,7 +157,13 @@ func importCrontabs(ctx context.Context, env Env, ask importFlags, files []strin
 		return failed("%s no job, and nothing was changed", makes(bad)).withHint("--skip-errors imports the other lines")
 	}
 	if len(documents) == 0 && !ask.prune {
-		return failed("there is no line to import")
+		f := failed("there is no line to import")
+		for _, t := range tables {
+			if _, marked := crontab.Restore(t.text); len(marked) > 0 {
+				return f.withHint("its lines are commented out: --undo brings them back and deletes their jobs, and a new import makes these again")
+			}
+		}
+		return f
 	}
 	return applyImport(ctx, env, ask, tables, documents)
 }

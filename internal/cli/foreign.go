@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"io"
 	"net/http"
 	"net/url"
@@ -265,7 +266,9 @@ func getForeign(ctx context.Context, c *http.Client, address string, header http
 	case err != nil:
 		return "", failed("GET %s: %v", address, err)
 	case response.StatusCode != http.StatusOK:
-		return "", failed("GET %s: %s: %s", address, response.Status, oneLine(string(bytes.TrimSpace(data[:min(len(data), 300)]))))
+		why := struct{ Message string }{string(bytes.TrimSpace(data[:min(len(data), 300)]))}
+		_ = json.Unmarshal(data, &why) // Kubernetes says it in a Status
+		return "", failed("GET %s: %s: %s", address, response.Status, oneLine(why.Message))
 	case len(data) > foreignMax:
 		return "", failed("GET %s: the answer is longer than %d MiB", address, foreignMax>>20)
 	}

@@ -102,12 +102,20 @@ func (s *starts) Started(late time.Duration) {
 // teller publishes the node's reports.
 func (s *Server) teller() *nodeinfo.Reporter {
 	c := s.Settings
+	var low time.Time
 	return &nodeinfo.Reporter{Store: s.measured, Clock: clock.Boot, About: func() nodeinfo.Info {
 		stats := s.node.Stats()
 		p50, p99 := s.metrics.StoreAnswers()
+		disk := health.LittleSpace(c.Data)
+		switch {
+		case disk == "":
+			low = time.Time{}
+		case low.IsZero():
+			low = s.Now()
+		}
 		return nodeinfo.Info{
 			Node: s.Settings.Name, Session: stats.Session, Version: s.Version, Roles: s.roles(), Address: s.URL(), Joined: s.since,
-			P50: p50, P99: p99, Partitions: stats.Partitions, Starts: s.starting.minutes.Hour(s.Now()), Warnings: s.warnings(), Disk: health.LittleSpace(c.Data),
+			P50: p50, P99: p99, Partitions: stats.Partitions, Starts: s.starting.minutes.Hour(s.Now()), Warnings: s.warnings(), Disk: disk, DiskSince: low,
 		}
 	}}
 }

@@ -52,8 +52,9 @@ type Info struct {
 	Starts     Hour
 	// Warnings are what a person should change about the node, although it works.
 	Warnings []job.Reason `json:",omitempty"`
-	// Disk is how little space the data directory has, "" for enough.
-	Disk string `json:",omitempty"`
+	// Disk is how little space the data directory has, "" for enough, and DiskSince since when.
+	Disk      string    `json:",omitempty"`
+	DiskSince time.Time `json:",omitzero"`
 }
 
 // Notes is what is needed of a store.

@@ -13,7 +13,6 @@ import (
 	"github.com/belfry-cron/belfry/internal/decide/notification"
 	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/internal/reason"
-	"github.com/belfry-cron/belfry/internal/server/nodeinfo"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -179,11 +178,11 @@ func (s *Attention) ofNodes(ctx context.Context) (list []client.Attention, err e
 	}
 	for _, n := range nodes {
 		if n.Disk != "" {
-			list = append(list, saying(client.Attention{Kind: client.AttentionNode, Severity: client.SeverityBad, Node: n.Name}, reason.DiskLow.Of(reason.Words(n.Disk))))
+			since := reportOf(reports, &n).DiskSince
+			list = append(list, saying(client.Attention{Kind: client.AttentionNode, Severity: client.SeverityBad, Node: n.Name, Since: since}, reason.DiskLow.Of(reason.Words(n.Disk))))
 		}
 		if len(n.Warnings) > 0 {
-			about := reports[slices.IndexFunc(reports, func(r nodeinfo.Info) bool { return r.Session == n.Session })]
-			for _, why := range about.Warnings {
+			for _, why := range reportOf(reports, &n).Warnings {
 				list = append(list, saying(client.Attention{Kind: client.AttentionNode, Severity: client.SeverityWarning, Node: n.Name}, why))
 			}
 		}

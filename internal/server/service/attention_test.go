@@ -308,7 +308,7 @@ func TestAttentionShowsWarningsOfNodesWhileTheyHold(t *testing.T) {
 func TestADiskThatIsNearlyFullIsReportedWhileItIs(t *testing.T) {
 	b := newBench(t)
 	s := b.serviceOn(Config{})
-	about := nodeinfo.Info{Node: "n", Session: b.session, Disk: "60MiB"}
+	about := nodeinfo.Info{Node: "n", Session: b.session, Disk: "60MiB", DiskSince: time.Now().Add(-time.Hour).UTC()}
 	reporter := nodeinfo.Reporter{Store: b.store, Clock: func() time.Duration { return 0 }, About: func() nodeinfo.Info { return about }}
 	for _, want := range []string{"the disk of its data directory has 60MiB free: nothing starts on a full disk", ""} {
 		if err := reporter.Tell(t.Context(), false); err != nil {
@@ -317,13 +317,17 @@ func TestADiskThatIsNearlyFullIsReportedWhileItIs(t *testing.T) {
 		found, told := "", ""
 		for _, a := range attention(t, s, admin, "") {
 			if a.Kind == client.AttentionNode && a.Severity == client.SeverityBad {
-				found += a.Text
+				if found += a.Text; !a.Since.Equal(about.DiskSince) {
+					t.Errorf("attention says it since %v, want %v", a.Since, about.DiskSince)
+				}
 			}
 		}
 		l, err := s.Attention.Lasting(t.Context(), admin)
 		for _, e := range l.Events {
 			if e.Kind == job.NoticeDisk && e.Node != "" {
-				told += e.Text.String()
+				if told += e.Text.String(); !e.Time.Equal(about.DiskSince) { // a rule counts from it
+					t.Errorf("a channel hears it since %v, want %v", e.Time, about.DiskSince)
+				}
 			}
 		}
 		if found != want || told != want || err != nil || !slices.Contains(l.Whole, job.NoticeDisk) {

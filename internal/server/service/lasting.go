@@ -39,7 +39,8 @@ func (s *Attention) lostNodes(ctx context.Context, l *notification.Lasting, _ ti
 	if err != nil {
 		return err
 	}
-	if _, _, err := s.nodes.said(ctx, nodes, now); err != nil {
+	reports, _, err := s.nodes.said(ctx, nodes, now)
+	if err != nil {
 		return err
 	}
 	for i := range nodes {
@@ -49,7 +50,8 @@ func (s *Attention) lostNodes(ctx context.Context, l *notification.Lasting, _ ti
 				l.Live[n.Name] = true
 			}
 			if n.Disk != "" {
-				l.Events = append(l.Events, notification.Event{Kind: job.NoticeDisk, Node: n.Name, Time: now, Text: reason.DiskLow.Of(reason.Words(n.Disk))})
+				since := reportOf(reports, n).DiskSince
+				l.Events = append(l.Events, notification.Event{Kind: job.NoticeDisk, Node: n.Name, Time: since, Text: reason.DiskLow.Of(reason.Words(n.Disk))})
 			}
 			continue
 		}

@@ -92,6 +92,11 @@ func (s *Nodes) said(ctx context.Context, list []client.Node, now time.Time) (al
 	return all, gone, nil
 }
 
+// reportOf returns the report of a node that has said something.
+func reportOf(reports []nodeinfo.Info, n *client.Node) *nodeinfo.Info {
+	return &reports[slices.IndexFunc(reports, func(r nodeinfo.Info) bool { return r.Session == n.Session })]
+}
+
 // Suiting counts the nodes that take runs, and how many of them may run a job.
 func Suiting(nodes []client.Node, j *job.Job) (suiting, taking int) {
 	place := j.Nodes()
