@@ -42,6 +42,7 @@ or --at the job runs only by hand. belfry apply takes jobs with everything else.
 		Example: `belfry job create hello --every 10s -- echo hello
 belfry job create backup --cron '30 2 * * *' --tz Europe/Berlin -- /usr/local/bin/backup --full
 belfry job create report --cron @daily -- 'report.sh | mail -s report ops@example.org'
+belfry job create orders --title 订单同步 --every 5m -- ./sync-orders
 belfry job create greet --at 2027-01-01T00:00:00+01:00 -- ./happy-new-year.sh`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch dash := cmd.ArgsLenAtDash(); {
@@ -71,6 +72,7 @@ belfry job create greet --at 2027-01-01T00:00:00+01:00 -- ./happy-new-year.sh`,
 		return []time.Time{t.Truncate(time.Second)}, err
 	})
 	addWord(f, &ask.zone, "tz", "", "ZONE", "time zone of --cron; else that of the server")
+	addWord(f, &ask.job.Title, "title", "", "TEXT", "what pages call the job, in any script")
 	addWord(f, &ask.job.Description, "description", "", "TEXT", "what the job is for")
 	f.VarP((*labels)(&ask.labels), "label", "l", "label of the job: KEY=VALUE; may be repeated")
 	f.Var((*labels)(&ask.env), "env", "environment variable of the command: NAME=VALUE; may be repeated")

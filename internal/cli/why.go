@@ -182,8 +182,11 @@ func adviceOn(why client.Why) string {
 
 func (a *whyAnswer) print(w io.Writer, env Env) {
 	s := styleFor(env, env.StdoutIsTerminal)
-	next := "not due" + suffixed(": ", a.NoNext)
-	if a.Next != nil {
+	next := "not due"
+	switch {
+	case a.Next == nil && a.Status.State != job.JobPaused: // the verdict says why it is paused
+		next += suffixed(": ", a.NoNext)
+	case a.Next != nil:
 		next = fmt.Sprintf("due next at %s (%s)", instant(env, a.Next.Due), distance(env, a.Next.Due))
 	}
 	fmt.Fprintf(w, "%s is %s, %s.\n%s.\n", printable(a.Job), a.Status.State, printable(next), printable(a.Verdict))
