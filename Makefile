@@ -241,10 +241,10 @@ torture: ## break Belfry and other schedulers with the same faults: SYSTEMS, eac
 test-long: ## all that can be made longer, for some hours
 	GOOS=darwin $(GO) vet ./... # minutes where nothing of it was compiled before
 	GOOS=freebsd $(GO) vet ./...
-	$(MAKE) cluster DATABASE=postgres FLOWS=2000 FAULTS=170
-	$(MAKE) cluster DATABASE=mariadb FLOWS=2000 FAULTS=170
-	$(MAKE) cluster DATABASE=etcd FLOWS=2000 FAULTS=170
-	$(MAKE) cluster DATABASE=redis FLOWS=2000 FAULTS=170
+	$(MAKE) cluster DATABASE=postgres FLOWS=2000 FAULTS=180
+	$(MAKE) cluster DATABASE=mariadb FLOWS=2000 FAULTS=180
+	$(MAKE) cluster DATABASE=etcd FLOWS=2000 FAULTS=180
+	$(MAKE) cluster DATABASE=redis FLOWS=2000 FAULTS=180
 	BELFRY_XXL=10000 BELFRY_DATABASE=postgres,mariadb,etcd,redis $(GO) -C test/xxl test -timeout 3h -count=1 -v -tags servers -run '^TestThreeNodes$$' .
 	BELFRY_ROLLING=2m $(GO_TEST) -count=1 -v -tags servers -run '^TestNoTickIsLost' ./test/programs
 	$(MAKE) sim HOURS=10000 NODE_HOURS=1000

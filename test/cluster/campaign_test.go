@@ -120,10 +120,12 @@ func (c *cluster) faults(random *rand.Rand) []kind {
 		{"a node is frozen", one(func() { n.signal(syscall.SIGSTOP) }), func() { n.signal(syscall.SIGCONT) }, time.Second, 20 * time.Second},
 		{"a node is cut off", one(func() { n.proxy.turn(cut) }), fair, time.Second, 20 * time.Second},
 		{"a node hears nothing", one(func() { n.proxy.turn(silent) }), fair, time.Second, 20 * time.Second},
-		{"a node has answers late", one(func() { n.proxy.delay(500 * time.Millisecond) }), func() { n.proxy.delay(0) }, time.Second, 10 * time.Second},
+		{"a node has half-open connections", one(func() { n.proxy.strand() }), func() {}, time.Second, 10 * time.Second},
+		{"a node has answers late", one(func() { n.proxy.delay(slowAnswer) }), func() { n.proxy.delay(0) }, time.Second, 10 * time.Second},
 		{"all nodes are killed", c.killAll, c.startAll, 0, 10 * time.Second},
 		{"all nodes are cut off", func() { c.turn(cut) }, fair, time.Second, 15 * time.Second},
 		{"all nodes hear nothing", func() { c.turn(silent) }, fair, time.Second, 15 * time.Second},
+		{"the database does what it is asked, and answers nothing", func() { c.turn(mute) }, fair, time.Second, 15 * time.Second},
 		{"the database is stopped", must(c.database.Stop), c.startDatabase, 0, 15 * time.Second},
 		{"the database is killed", c.killDatabase, c.startDatabase, 0, 15 * time.Second},
 	}

@@ -20,6 +20,8 @@ type proxy struct {
 	weather weather
 	late    time.Duration // of each answer
 	conns   map[net.Conn]bool
+	// stranded are connections that nobody ends and nothing passes, as when the other end is gone.
+	stranded map[net.Conn]bool
 }
 
 // weather is what becomes of what is sent.
@@ -32,6 +34,8 @@ const (
 	// silent keeps connections, and what is sent arrives when the weather is fair
 	// again: long after its sender has given up.
 	silent
+	// mute keeps answers alone: the database gets what is sent, and commits it.
+	mute
 	closed // the test is over
 )
 
@@ -41,7 +45,7 @@ func newProxy(t testing.TB, port int) *proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &proxy{listener: l, port: port, conns: map[net.Conn]bool{}}
+	p := &proxy{listener: l, port: port, conns: map[net.Conn]bool{}, stranded: map[net.Conn]bool{}}
 	p.changed.L = &p.mu
 	var group sync.WaitGroup
 	group.Go(func() {
@@ -77,6 +81,21 @@ func (p *proxy) turn(w weather) {
 	p.changed.Broadcast()
 }
 
+// strand makes the connections of now half-open: what is sent on them is gone, and new ones work.
+func (p *proxy) strand() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for conn := range p.conns {
+		p.stranded[conn] = true
+	}
+}
+
+func (p *proxy) isStranded(conn net.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.stranded[conn]
+}
+
 // delay lets each answer of the database arrive later.
 func (p *proxy) delay(by time.Duration) {
 	p.mu.Lock()
@@ -94,7 +113,7 @@ func (p *proxy) lateness() time.Duration {
 // serve carries what is sent on one connection, both ways.
 func (p *proxy) serve(near net.Conn) {
 	defer near.Close()
-	if !p.passes() {
+	if !p.passes(false) {
 		return
 	}
 	far, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", p.port))
@@ -107,21 +126,26 @@ func (p *proxy) serve(near net.Conn) {
 		return
 	}
 	var group sync.WaitGroup
-	group.Go(func() { p.carry(near, far, p.lateness) })
-	group.Go(func() { p.carry(far, near, func() time.Duration { return 0 }) })
+	group.Go(func() { p.carry(near, far, true) })
+	group.Go(func() { p.carry(far, near, false) })
 	group.Wait()
 }
 
-// carry copies until one of the two has ended, and ends the other.
-func (p *proxy) carry(to, from net.Conn, late func() time.Duration) {
+// carry copies questions or answers until one of the two has ended, and ends the other.
+func (p *proxy) carry(to, from net.Conn, answers bool) {
 	defer to.Close()
 	defer from.Close()
 	buffer := make([]byte, 64<<10)
 	for {
 		n, err := from.Read(buffer)
-		<-time.After(late())
-		if !p.passes() {
+		if answers {
+			<-time.After(p.lateness())
+		}
+		if !p.passes(answers) {
 			return
+		}
+		if err == nil && p.isStranded(from) {
+			continue
 		}
 		if _, failed := to.Write(buffer[:n]); err != nil || failed != nil {
 			return
@@ -130,13 +154,13 @@ func (p *proxy) carry(to, from net.Conn, late func() time.Duration) {
 }
 
 // passes waits while nothing arrives, and reports whether it arrives then.
-func (p *proxy) passes() bool {
+func (p *proxy) passes(answers bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for p.weather == silent {
+	for p.weather == silent || p.weather == mute && answers {
 		p.changed.Wait()
 	}
-	return p.weather == fair
+	return p.weather == fair || p.weather == mute
 }
 
 func (p *proxy) keep(conns ...net.Conn) bool {
@@ -145,7 +169,7 @@ func (p *proxy) keep(conns ...net.Conn) bool {
 	for _, conn := range conns {
 		p.conns[conn] = true
 	}
-	return p.weather == fair || p.weather == silent
+	return p.weather != cut && p.weather != closed
 }
 
 func (p *proxy) forget(conns ...net.Conn) {
@@ -153,5 +177,6 @@ func (p *proxy) forget(conns ...net.Conn) {
 	defer p.mu.Unlock()
 	for _, conn := range conns {
 		delete(p.conns, conn)
+		delete(p.stranded, conn)
 	}
 }

@@ -29,7 +29,12 @@ const (
 	leaderSilence    = 6 * time.Second
 	cutSilence       = 2 * time.Second // beyond lost_after
 	takenOverSilence = 1500 * time.Millisecond
+	// A database keeps the locks of a transaction on a half-open connection for 5 s.
+	lockedSilence = 5*time.Second + takenOverSilence
 )
+
+// slowAnswer is how much later each answer of a slow database arrives.
+const slowAnswer = 500 * time.Millisecond
 
 // outage is how long a database is away.
 const outage = 10 * time.Second
@@ -88,9 +93,12 @@ type disturbance struct {
 	mend  func()
 	// of is the node that it hits, nil for all.
 	of *node
-	// bound is of all jobs or, where the node keeps the runs that it holds, of the jobs of these.
-	bound time.Duration
-	keeps bool
+	// bound is of all jobs or, where the node keeps the runs that it holds, of the jobs of these. It begins
+	// at the end of a fault that no node can work around.
+	bound        time.Duration
+	keeps, stops bool
+	// others is the bound of the other jobs where a node keeps its runs.
+	others time.Duration
 }
 
 // disturb measures the silences of a fault, which comes while the busy jobs run.
@@ -114,7 +122,7 @@ func (c *cluster) disturb(d *disturbance) evidence.Span {
 	}
 	c.steady()
 	bound := d.bound
-	if d.lasts == outage {
+	if d.stops {
 		bound += down.To.Sub(down.From)
 	}
 	slack := tickSlack*time.Second + lateSlack*late
@@ -126,8 +134,8 @@ func (c *cluster) disturb(d *disturbance) evidence.Span {
 	for _, s := range c.silences(down.From) {
 		if d.keeps && !held[s.job] {
 			others.span = max(others.span, s.span)
-			if s.span > takenOverSilence+slack {
-				c.t.Errorf("%s: %s was silent for %s, want at most %s: the node held no run of it", d.what, s.job, s.span, takenOverSilence)
+			if s.span > d.others+slack {
+				c.t.Errorf("%s: %s was silent for %s, want at most %s: the node held no run of it", d.what, s.job, s.span, d.others)
 			}
 			continue
 		}
@@ -196,20 +204,35 @@ func TestSilencesAreBounded(t *testing.T) {
 			for _, d := range []disturbance{
 				{what: "a node is killed", of: weak, fault: weak.kill, lasts: beyondSession, mend: weak.start, bound: killedSilence},
 				{what: "all nodes are killed and started", fault: c.killAll, mend: c.startAll, bound: allKilledSilence},
-				{what: "the database is away", fault: c.killDatabase, lasts: outage, mend: c.startDatabase, bound: awaySilence},
+				{what: "the database is away", fault: c.killDatabase, lasts: outage, mend: c.startDatabase, bound: awaySilence, stops: true},
 				{
 					what: "the network of a node is cut", fault: func() { weak.proxy.turn(cut) }, lasts: 2 * beyondSession, mend: func() { weak.proxy.turn(fair) },
-					bound: c.lostAfter + cutSilence, of: weak, keeps: true,
+					bound: c.lostAfter + cutSilence, of: weak, keeps: true, others: takenOverSilence,
 				},
 				{
 					what: "the network of a node is silent", fault: func() { weak.proxy.turn(silent) }, lasts: 2 * beyondSession, mend: func() { weak.proxy.turn(fair) },
-					bound: c.lostAfter + cutSilence, of: weak, keeps: true,
+					bound: c.lostAfter + cutSilence, of: weak, keeps: true, others: takenOverSilence,
+				},
+				{
+					what: "the connections of a node are half-open", fault: weak.proxy.strand, lasts: 2 * beyondSession, mend: func() {},
+					bound: c.lostAfter + cutSilence, of: weak, keeps: true, others: lockedSilence,
+				},
+				{what: "each answer is late", fault: func() { c.delay(slowAnswer) }, lasts: outage, mend: func() { c.delay(0) }, bound: awaySilence, stops: true},
+				{
+					what: "the database does what it is asked, and answers nothing", fault: func() { c.turn(mute) }, lasts: outage, mend: func() { c.turn(fair) },
+					bound: awaySilence, stops: true,
 				},
 			} {
 				down = append(down, c.disturb(&d))
 			}
 			c.finish(down...)
 		})
+	}
+}
+
+func (c *cluster) delay(by time.Duration) {
+	for _, n := range c.nodes {
+		n.proxy.delay(by)
 	}
 }
 
