@@ -157,12 +157,18 @@ func (c *cluster) judge(runs []client.Run, events []evidence.Event, sessions map
 	return untrue
 }
 
-// claimer returns the session of a node that lived at a moment.
+// claimer returns the session of a node that lived at a moment: the last that began before it or, by the
+// clocks of two steps, right after it.
 func claimer(sessions map[job.ID]*truth.Session, node string, at time.Time) (id job.ID) {
-	var joined time.Time
-	for candidate, s := range sessions {
-		if began := s.HeardAt[0]; s.Node == node && began.Before(at.Add(stalledMax)) && began.After(joined) {
-			id, joined = candidate, began
+	for _, until := range []time.Time{at, at.Add(stalledMax)} {
+		var joined time.Time
+		for candidate, s := range sessions {
+			if began := s.HeardAt[0]; s.Node == node && !began.After(until) && began.After(joined) {
+				id, joined = candidate, began
+			}
+		}
+		if !id.IsZero() {
+			return id
 		}
 	}
 	return id
