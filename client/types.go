@@ -170,6 +170,10 @@ type Run struct {
 	UnmetCode   string          `json:"unmet_code,omitempty" doc:"The same for programs, as reason_code."`
 	UnmetArgs   *job.ReasonArgs `json:"unmet_args,omitempty" doc:"The arguments of the code by name."`
 
+	StoreLoss     string          `json:"store_loss,omitempty" doc:"That the store lost steps that it had acknowledged while the run was under way, so that parts of this record may be missing, or done twice; in English. Only in the answer about a single run."`
+	StoreLossCode string          `json:"store_loss_code,omitempty" doc:"The same for programs, as reason_code."`
+	StoreLossArgs *job.ReasonArgs `json:"store_loss_args,omitempty" doc:"The arguments of the code by name."`
+
 	CancelBy     string `json:"cancel_by,omitempty" doc:"Who has asked for the end of the run."`
 	CancelReason string `json:"cancel_reason,omitempty" doc:"Why."`
 

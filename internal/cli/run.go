@@ -105,7 +105,7 @@ func runText(w io.Writer, env Env, r *client.Run) {
 	}
 	pairs := []string{
 		"run", r.ID.String(), "job", jobAndShard(r), "version", fmt.Sprint(r.Version), "kind", string(r.Kind),
-		"status", runStatus(r), "reason", reasonOf(r), "scheduled", at(r.Scheduled), "until", at(r.Until), "planned", at(r.Planned), "due", at(r.Due),
+		"status", runStatus(r), "reason", reasonOf(r), "doubt", r.StoreLoss, "scheduled", at(r.Scheduled), "until", at(r.Until), "planned", at(r.Planned), "due", at(r.Due),
 		"claimed", at(r.Claimed), "started", at(r.Started), "deadline", at(r.Deadline), "ended", at(r.Ended), "node", r.Node, "executor", r.Executor, "slot", r.Slot, "params", strings.Join(params, " "), "parent", id(r.Parent), "repeats", id(r.RetryOf),
 	}
 	if !r.Started.IsZero() {

@@ -105,6 +105,7 @@ var (
 	OccurredTwice = three[at, id, id]("occurrence_doubled", "the occurrence of {time} was run twice: as run {run} and as run {other}", "{time} 的那一次运行了两次：运行 {run} 和运行 {other}", watched)
 	BegunEarly    = three[id, at, span]("started_early", "run {run} of {time} started {early} before it was due", "{time} 的运行 {run} 提前 {early}启动", watched)
 	StepsLost     = one[int]("steps_lost", "the store no longer has {n} {n:step|steps} that it had acknowledged to the node, as after a failover or a crash", "存储已不再拥有它向该节点确认过的 {n} 个步骤，例如发生故障切换或崩溃之后", watched)
+	LossNear      = one[at]("store_loss_near", "the store lost steps at {time} that it had acknowledged: what happened to this run before may be missing here, or happen twice", "存储在 {time} 丢失了已确认的步骤：此前该运行发生的事情可能未记录在此，或会重复发生", watched)
 	DueSince      = two[at, why]("due_since", "due {due}[: {why}]", "到期时间 {due}[：{why}]", nodes)
 	Unclaimed     = none("unclaimed", "no node has claimed it yet", "尚无节点认领", nodes)
 )

@@ -110,8 +110,9 @@ func (s *Server) makeHTTP() error {
 	answers, err := service.New(service.Config{
 		LiveLogs: live, Store: s.measured, Planner: s.node.Planner(), Events: s.events, Followers: s.followers, Tokens: s.tokens,
 		Remark: s.remark, About: s.about, Kept: s.node.Kept, Secrets: s.secrets, Send: s.sender.Send,
-		People: s.people(),
-		Node:   s.Settings.Name, SharedUser: s.Settings.SharedUser(), Defaults: s.Settings.JobDefaults(), Now: s.Now, Log: s.Log,
+		People:  s.people(),
+		MayLose: s.mayLose(),
+		Node:    s.Settings.Name, SharedUser: s.Settings.SharedUser(), Defaults: s.Settings.JobDefaults(), Now: s.Now, Log: s.Log,
 	})
 	if err != nil {
 		return err

@@ -5,19 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strconv"
 	"sync"
 	"time"
 
 	"github.com/belfry-cron/belfry/internal/decide/engine"
 	"github.com/belfry-cron/belfry/internal/reason"
+	"github.com/belfry-cron/belfry/internal/server/config"
+	"github.com/belfry-cron/belfry/internal/server/service"
 	"github.com/belfry-cron/belfry/internal/sys/failurelog"
 	"github.com/belfry-cron/belfry/store"
 )
 
 const (
-	// lossNote is the note of a node with the number of acknowledged steps that the store lost.
-	lossNote = "lost/"
 	// lossEvery is the wait between two tries to write it: a store that has just failed over may
 	// be away.
 	lossEvery = time.Second
@@ -38,6 +37,12 @@ type losses struct {
 
 func newLosses(node string, log *slog.Logger, count func(steps int64)) *losses {
 	return &losses{node: node, log: log, count: count, fresh: make(chan struct{}, 1)}
+}
+
+// mayLose reports whether the store may lose steps that it has acknowledged, and say so.
+func (s *Server) mayLose() bool {
+	kind := s.Settings.Store.Kind()
+	return kind == config.Redis || kind == config.Etcd
 }
 
 // Lost counts steps that the store has lost. It may be called from any goroutine.
@@ -61,25 +66,23 @@ type lossStore interface {
 // Restore counts what earlier processes of the node noticed.
 func (l *losses) Restore(ctx context.Context, s lossStore) error {
 	_, known, err := l.read(ctx, s)
-	if err == nil && known > 0 {
-		l.count(known)
+	if err == nil && known.Steps > 0 {
+		l.count(known.Steps)
 	}
 	return err
 }
 
-func (l *losses) read(ctx context.Context, s lossStore) (note store.Note, known int64, err error) {
-	note = store.Note{Name: lossNote + l.node}
+func (l *losses) read(ctx context.Context, s lossStore) (note store.Note, known service.Losses, err error) {
+	note = store.Note{Name: service.LossNotes + l.node}
 	list, err := s.Notes(ctx, note.Name, "", 1)
 	if err != nil {
-		return note, 0, fmt.Errorf("read the lost steps of node %s: %w", l.node, err)
+		return note, known, fmt.Errorf("read the lost steps of node %s: %w", l.node, err)
 	}
 	if len(list) == 0 || list[0].Name != note.Name {
-		return note, 0, nil
+		return note, known, nil
 	}
-	if known, err = strconv.ParseInt(string(list[0].Text), 10, 64); err != nil {
-		return list[0], 0, fmt.Errorf("note %s: %w", note.Name, err)
-	}
-	return list[0], known, nil
+	known, err = service.ParseLosses(list[0])
+	return list[0], known, err
 }
 
 // Run writes losses, with a record in the audit each, until the context ends.
@@ -123,12 +126,12 @@ func (l *losses) write(ctx context.Context, s lossStore, steps int64, total *int
 		return err
 	}
 	if *total < 0 {
-		*total = known + steps
+		*total = known.Steps + steps
 	}
-	if known >= *total {
+	if known.Steps >= *total {
 		return nil // an earlier try was written, and its answer was lost
 	}
-	note.Text = strconv.AppendInt(nil, *total, 10)
+	note.Text = known.Add(steps, time.Now())
 	err = s.PutAudited(ctx, store.AuditedNote{Note: note, Audit: store.AuditRecord{Actor: engine.System, Action: "store.lost", Object: l.node, Detail: reason.StepsLost.Of(int(steps))}})
 	if errors.Is(err, store.ErrConflict) {
 		return fmt.Errorf("note %s was written at the same time: %w", note.Name, err)

@@ -36,6 +36,7 @@ type runStore interface {
 	Numbers(ctx context.Context, n int, from int64) (int64, error)
 	Now(ctx context.Context) (time.Time, error)
 	auditStore
+	Notes(ctx context.Context, prefix, after string, limit int) ([]store.Note, error)
 }
 
 // Runs starts, cancels and shows runs, and explains why one does not start.
@@ -45,6 +46,8 @@ type Runs struct {
 	rules *rulebook
 	store runStore
 	kept  func() store.Retention
+	// mayLose is set if the store may lose steps that it has acknowledged.
+	mayLose bool
 }
 
 // activeRun is a planned or running run as clients see it.
@@ -212,7 +215,7 @@ func (s *Runs) run(ctx context.Context, id job.ID) (client.Run, error) {
 	if isActive && active.State != job.StateRunning && len(run.Attempts) > 0 { // the reason is that attempt
 		run.Failure = run.Attempts[len(run.Attempts)-1].Failure
 	}
-	return run, nil
+	return run, s.markLoss(ctx, &run)
 }
 
 // noRun is the error of an unknown run. Its hint says whether the run may have been removed: an id

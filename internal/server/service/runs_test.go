@@ -193,3 +193,48 @@ func TestARunSaysWhenItsAttemptEndsAtTheLatest(t *testing.T) {
 		check("after its end", time.Time{})
 	}
 }
+
+// A run is marked if it was under way in the minute before the store was seen to have lost steps.
+func TestRunsAreMarkedThatALossMayHaveTouched(t *testing.T) {
+	b := newBench(t)
+	s := b.serviceOn(Config{MayLose: true})
+	ended := func(name string) job.ID {
+		run := b.runOf(s, fmt.Sprintf(`{"name": %q, "run": {"shell": "true"}}`, name))
+		b.start(run)
+		b.finish(run, job.OutcomeSucceeded)
+		return run.ID
+	}
+	old := ended("old")
+	b.pass(2 * lossBefore)
+	recent, open := ended("recent"), b.runOf(s, `{"name": "open", "run": {"shell": "true"}}`).ID
+	b.pass(time.Second)
+	at := b.clock()
+	note := store.Note{Name: LossNotes + "one", Text: Losses{Steps: 2}.Add(3, at)}
+	if _, err := b.store.PutNote(t.Context(), note); err != nil {
+		t.Fatal(err)
+	}
+	b.pass(time.Second)
+	later := ended("later")
+	for id, marked := range map[job.ID]bool{old: false, recent: true, open: true, later: false} {
+		run, err := s.Runs.Get(t.Context(), admin, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(run.StoreLoss, "the store lost steps at "+at.UTC().Format(time.RFC3339)); got != marked || marked && run.StoreLossCode == "" {
+			t.Errorf("%s is marked by %q (%s), want a mark: %v", run.Job, run.StoreLoss, run.StoreLossCode, marked)
+		}
+	}
+	l, err := ParseLosses(note)
+	if err != nil || l.Steps != 5 || len(l.At) != 1 {
+		t.Errorf("the note has %+v, %v", l, err)
+	}
+	for range 2 * lossesKept {
+		note.Text = l.Add(1, at)
+		if l, err = ParseLosses(note); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if l.Steps != 5+2*lossesKept || len(l.At) != lossesKept {
+		t.Errorf("after many losses the note has %d steps and %d moments", l.Steps, len(l.At))
+	}
+}

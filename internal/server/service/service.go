@@ -95,6 +95,8 @@ type Config struct {
 	SharedUser string
 	// Kept returns the retention of jobs without their own. Nil: everything is kept.
 	Kept func() store.Retention
+	// MayLose is set if the store may lose steps that it has acknowledged.
+	MayLose bool
 	// Defaults are the server's defaults for documents. The store has the same.
 	Defaults job.Defaults
 	// Now is the clock of this machine, which makes ids and measures waiting. Due times go
@@ -158,7 +160,7 @@ func New(c Config) (*Service, error) {
 	rules := &rulebook{store: c.Store, defaults: c.Defaults, secrets: c.Secrets}
 	streams := &places{tokens: c.Tokens, people: c.People}
 	jobs := &Jobs{shared: s, rules: rules, store: c.Store, revisions: c.Store}
-	runs := &Runs{shared: s, jobs: jobs, rules: rules, store: c.Store, kept: c.Kept}
+	runs := &Runs{shared: s, jobs: jobs, rules: rules, store: c.Store, kept: c.Kept, mayLose: c.MayLose}
 	var outputs outputStore = c.Store
 	if c.LiveLogs != nil {
 		outputs = &liveOutput{c.Store, c.LiveLogs}

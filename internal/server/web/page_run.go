@@ -134,6 +134,18 @@ const (
 	neighboursAfter = 3
 )
 
+// besides says what is to be known of a run beside its reason.
+func (p *page) besides(r *client.Run) string {
+	var said []string
+	if r.Unmet != "" {
+		said = append(said, p.reason(r.UnmetArgs.Reason(r.Unmet, r.UnmetCode)))
+	}
+	if r.StoreLoss != "" {
+		said = append(said, p.reason(r.StoreLossArgs.Reason(r.StoreLoss, r.StoreLossCode)))
+	}
+	return strings.Join(said, " ")
+}
+
 func (s *site) run(p *page) error {
 	id, err := job.ParseID(p.r.PathValue("id"))
 	if err != nil {
@@ -174,9 +186,7 @@ func (s *site) run(p *page) error {
 	if v.Attempt != "" && r.AttemptsMax > 1 {
 		v.Attempt = p.T("run.attempt_of", "n", r.Attempt, "most", r.AttemptsMax)
 	}
-	if r.Unmet != "" {
-		v.Why.More = p.reason(r.UnmetArgs.Reason(r.Unmet, r.UnmetCode))
-	}
+	v.Why.More = p.besides(&r)
 	if v.Active && r.CancelBy != "" {
 		v.Why.Cancelling = p.T("run.cancelling", "who", r.CancelBy)
 	}
