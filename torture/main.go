@@ -47,7 +47,7 @@ func run(args []string) error {
 	flags.DurationVar(&o.limits.Grace, "grace", 2*time.Second, "how late a run may start without being late")
 	flags.StringVar(&o.belfry, "belfry", "", "the program belfry, for the systems belfry-…")
 	flags.StringVar(&o.generic, "generic", "", "a JSON file that describes a system by commands")
-	for _, kind := range []string{"redis", "postgres"} {
+	for _, kind := range []string{"redis", "postgres", "mariadb", "etcd"} {
 		flags.Func(kind, "address of a "+kind+" to use in place of one that is started here; it is not broken", func(s string) error {
 			o.stores[kind] = s
 			return nil

@@ -96,7 +96,7 @@ const (
 	legend = "Targets are the instants at which jobs fell due; met are those with a run. Times are how late the runs started after their targets, and silence is the longest time " +
 		"without a run of a job that is due at each shortest interval. A dash stands where the system promises nothing. Systems that do not tell their commands the scheduled time have the benefit of the doubt: " +
 		"a run belongs to the target that makes the fewest mistakes."
-	style = "body{font:14px sans-serif;margin:2em;max-width:1200px}table{border-collapse:collapse}td,th{border:1px solid #bbb;padding:3px 7px;text-align:right}td:first-child,td:nth-child(2){text-align:left}svg{width:100%;height:auto}"
+	style = "body{font:14px sans-serif;margin:2em;max-width:1300px}table{border-collapse:collapse;font-size:12px}td,th{border:1px solid #bbb;padding:3px 7px;text-align:right}td:first-child,td:nth-child(2){text-align:left}svg{width:100%;height:auto}"
 	// Of findings, the report names the first ones of each kind; the evidence has them all.
 	named = 3
 )

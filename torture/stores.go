@@ -58,6 +58,12 @@ func openStore(ctx context.Context, kind, dir, address string) (*store, error) {
 		s.url.Scheme, s.url.Path, s.url.User = "postgres", "/postgres", url.User("torture")
 		s.url.RawQuery = "sslmode=disable"
 		err = s.postgres(dir, port)
+	case "mariadb":
+		s.url.Scheme, s.url.Path, s.url.User = "mysql", "/torture", url.User("root")
+		err = s.mariadb(dir, port)
+	case "etcd":
+		s.url.Scheme, s.url.Path = "etcd", "/torture"
+		err = s.etcd(dir)
 	default:
 		err = fmt.Errorf("%s is not started here: name its address", kind)
 	}
@@ -117,22 +123,9 @@ func (s *store) postgres(dir string, port int) error {
 	}
 	bin, data := filepath.Dir(found[0]), filepath.Join(dir, "data")
 	s.version = versionOf(found[0], "--version")
-	as := func(cmd *exec.Cmd) *exec.Cmd { return cmd }
-	if os.Getuid() == 0 { // which PostgreSQL refuses
-		owner, err := user.Lookup("postgres")
-		if err != nil {
-			return err
-		}
-		uid, _ := strconv.Atoi(owner.Uid)
-		gid, _ := strconv.Atoi(owner.Gid)
-		if err := os.Chown(dir, uid, gid); err != nil {
-			return err
-		}
-		as = func(cmd *exec.Cmd) *exec.Cmd {
-			cmd.Dir = dir
-			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
-			return cmd
-		}
+	as, err := owned(dir, "postgres")
+	if err != nil {
+		return err
 	}
 	init := as(exec.Command(filepath.Join(bin, "initdb"), "-D", data, "-U", "torture", "--auth=trust", "--no-sync", "-E", "UTF8", "--locale=C"))
 	if out, err := init.CombinedOutput(); err != nil {
@@ -146,6 +139,71 @@ func (s *store) postgres(dir string, port int) error {
 		// A crash leaves this file, with the number of a process that may be another one by now.
 		_ = os.Remove(filepath.Join(data, "postmaster.pid"))
 		return as(exec.Command(found[0], "-D", data, "-p", strconv.Itoa(port), "-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="))
+	}}
+	return nil
+}
+
+// owned returns how to run a program as a user that owns a folder, for programs that refuse to be run by root.
+func owned(dir, name string) (func(*exec.Cmd) *exec.Cmd, error) {
+	if os.Getuid() != 0 {
+		return func(cmd *exec.Cmd) *exec.Cmd { return cmd }, nil
+	}
+	owner, err := user.Lookup(name)
+	if err != nil {
+		return nil, err
+	}
+	uid, _ := strconv.Atoi(owner.Uid)
+	gid, _ := strconv.Atoi(owner.Gid)
+	return func(cmd *exec.Cmd) *exec.Cmd {
+		cmd.Dir = dir
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
+		return cmd
+	}, os.Chown(dir, uid, gid)
+}
+
+func (s *store) mariadb(dir string, port int) error {
+	server, err := exec.LookPath("mariadbd")
+	if err != nil {
+		if server, err = exec.LookPath("/usr/sbin/mariadbd"); err != nil {
+			return err
+		}
+	}
+	s.version = versionOf(server, "--version")
+	// Root only is its own user if that is said.
+	me, err := user.Current()
+	if err != nil {
+		return err
+	}
+	data := filepath.Join(dir, "data")
+	init := exec.Command("mariadb-install-db", "--no-defaults", "--user="+me.Username, "--datadir="+data, "--tmpdir="+dir, "--auth-root-authentication-method=normal")
+	if out, err := init.CombinedOutput(); err != nil {
+		return fmt.Errorf("mariadb-install-db: %w\n%s", err, out)
+	}
+	sql := filepath.Join(dir, "init.sql")
+	if err := os.WriteFile(sql, []byte("CREATE DATABASE IF NOT EXISTS torture;\n"), 0o644); err != nil {
+		return err
+	}
+	s.process = &process{name: "mariadb", log: filepath.Join(dir, "mariadb.log"), command: func() *exec.Cmd {
+		return exec.Command(server, "--no-defaults", "--user="+me.Username, "--datadir="+data, "--tmpdir="+dir, "--socket="+filepath.Join(dir, "socket"), "--pid-file="+filepath.Join(dir, "pid"),
+			"--bind-address=127.0.0.1", "--port="+strconv.Itoa(port), "--skip-log-bin", "--max-connections=200", "--init-file="+sql)
+	}}
+	return nil
+}
+
+func (s *store) etcd(dir string) error {
+	server, err := exec.LookPath("etcd")
+	if err != nil {
+		return err
+	}
+	peers, err := freePort()
+	if err != nil {
+		return err
+	}
+	s.version = versionOf(server, "--version")
+	client, peer := "http://"+s.url.Host, fmt.Sprintf("http://127.0.0.1:%d", peers)
+	s.process = &process{name: "etcd", log: filepath.Join(dir, "etcd.log"), command: func() *exec.Cmd {
+		return exec.Command(server, "--name=torture", "--data-dir="+filepath.Join(dir, "data"), "--listen-client-urls="+client, "--advertise-client-urls="+client,
+			"--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer, "--initial-cluster=torture="+peer)
 	}}
 	return nil
 }

@@ -16,7 +16,9 @@ import (
 // systems returns all that can be tortured.
 func systems(o *options) []*system {
 	list := append(libraries(), supercronic(), debianCron())
-	list = append(list, belfry(o, "sqlite", "", 1), belfry(o, "postgres", "postgres", 3), belfry(o, "redis", "redis", 3))
+	list = append(list,
+		belfry(o, "sqlite", "", 1, "latest"), belfry(o, "sqlite-all", "", 1, "all"), belfry(o, "postgres", "postgres", 3, "latest"), belfry(o, "postgres-all", "postgres", 3, "all"),
+		belfry(o, "redis", "redis", 3, "latest"), belfry(o, "mariadb", "mariadb", 3, "latest"), belfry(o, "etcd", "etcd", 3, "latest"))
 	if o.generic != "" {
 		list = append(list, generic(o.generic))
 	}
@@ -233,11 +235,11 @@ func generic(file string) *system {
 	return s
 }
 
-// belfry makes a system of the program that the flag -belfry names.
-func belfry(o *options, name, store string, nodes int) *system {
+// belfry makes a system of the program that the flag -belfry names, with a policy for missed occurrences.
+func belfry(o *options, name, store string, nodes int, missed string) *system {
 	s := &system{
 		Name: "belfry-" + name, Nodes: nodes, Store: store, Every: time.Second, NoOverlap: true,
-		Settings: "defaults (of missed occurrences the latest runs), overlap: allow but for the long job",
+		Settings: "defaults, but overlap: allow for all but the long job; of occurrences that fell due while no node ran, missed: " + missed,
 		Promises: "“Every occurrence that falls due runs once and on time, or leaves a record that says why it did not.”",
 	}
 	data := func(site *site, n int) string { return filepath.Join(site.dir, fmt.Sprintf("data%d", n+1)) }
@@ -261,6 +263,9 @@ func belfry(o *options, name, store string, nodes int) *system {
 			return fmt.Errorf("the flag -belfry names the program")
 		}
 		site.system.Version, _, _ = strings.Cut(strings.TrimPrefix(versionOf(o.belfry, "version"), "belfry "), ",")
+		if commit := site.system.Version[strings.LastIndexByte(site.system.Version, '-')+1:]; strings.HasPrefix(site.system.Version, "v0.0.0-") {
+			site.system.Version = "commit " + commit
+		}
 		addresses = nil
 		for range nodes {
 			port, err := freePort()
@@ -286,7 +291,7 @@ func belfry(o *options, name, store string, nodes int) *system {
 		if j.NoOverlap {
 			overlap = "skip"
 		}
-		return fmt.Sprintf("---\nname: %s\nschedule:\n  cron: %q\nrun:\n  shell: %q\npolicy:\n  overlap: %s\n", j.Name, j.cron(true), j.shell(`"$BELFRY_SCHEDULED"`), overlap)
+		return fmt.Sprintf("---\nname: %s\nschedule:\n  cron: %q\nrun:\n  shell: %q\npolicy:\n  overlap: %s\n  missed: %s\n", j.Name, j.cron(true), j.shell(`"$BELFRY_SCHEDULED"`), overlap, missed)
 	}
 	s.define = func(ctx context.Context, site *site) error {
 		var all strings.Builder

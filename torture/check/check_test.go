@@ -112,6 +112,7 @@ func TestPlantedMistakesAreFound(t *testing.T) {
 	}{
 		{"missing", in("second", 7, func(*history) {}), map[Kind]int{Missing: 1}},
 		{"missing when the run before it has long ended", in("long", 18, func(*history) {}), map[Kind]int{Missing: 1}},
+		{"missing before the next run begins", in("long", 6, func(*history) {}), map[Kind]int{Missing: 2}},
 		{"doubled", in("second", 19, func(h *history) {
 			h.run("second", 19, 19.01, 19.02)
 			h.run("second", 19, 19.2, 19.3)
@@ -130,6 +131,10 @@ func TestPlantedMistakesAreFound(t *testing.T) {
 		{"an end before its start", in("second", 7, func(h *history) { h.run("second", 7, 7.01, 6.9) }), map[Kind]int{Unexplained: 1}},
 		{"the same line twice", in("second", 7, func(h *history) {
 			h.run("second", 7, 7.01, 0)
+			h.lines = append(h.lines, h.lines[len(h.lines)-1])
+		}), map[Kind]int{Unexplained: 1}},
+		{"two ends", in("second", 7, func(h *history) {
+			h.run("second", 7, 7.01, 7.02)
 			h.lines = append(h.lines, h.lines[len(h.lines)-1])
 		}), map[Kind]int{Unexplained: 1}},
 		{"an unknown job", in("second", 7, func(h *history) {
@@ -184,9 +189,10 @@ func TestTheTimeBesideTheHorizonIsNotJudged(t *testing.T) {
 
 func TestATornLineIsFound(t *testing.T) {
 	whole := good(true, nil)
-	text := whole + record.Event{Job: "second", PID: 1, Start: at(19.5), At: at(19.5)}.String()[:20]
-	if got := count(text); !reflect.DeepEqual(got, map[Kind]int{Unexplained: 1}) {
-		t.Errorf("found %v", got)
+	for _, text := range []string{whole + record.Event{Job: "second", PID: 1, Start: at(19.5), At: at(19.5)}.String()[:20], strings.TrimSuffix(whole, "\n")} {
+		if got := count(text); !reflect.DeepEqual(got, map[Kind]int{Unexplained: 1}) {
+			t.Errorf("found %v", got)
+		}
 	}
 }
 
