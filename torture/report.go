@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,18 +25,36 @@ type part struct {
 
 func (r *report) add(e *evidence, result *check.Result) { r.parts = append(r.parts, part{e, result}) }
 
-var columns = []string{"system", "version", "nodes", "targets", "met", "missing", "doubled", "early", "late", "overlapping", "unasked", "unexplained", "p50", "p99", "worst", "silence"}
+var columns = []string{"system", "version", "nodes", "targets", "met", "excused", "missing", "doubled", "early", "late", "overlapping", "unasked", "unexplained", "p50", "p99", "worst", "silence"}
 
 func (p *part) cells() []string {
 	count := func(kind check.Kind) string { return fmt.Sprint(p.Count(kind)) }
+	missing := count(check.Missing)
+	if dead := p.missingWithoutNode(); dead > 0 {
+		missing += fmt.Sprintf(" (%d)", dead)
+	}
 	overlapping := count(check.Overlapping)
 	if !p.NoOverlap {
 		overlapping = "–"
 	}
 	return []string{
-		p.System, p.Version, fmt.Sprint(p.Nodes), fmt.Sprint(p.Targets), fmt.Sprint(p.Met), count(check.Missing), count(check.Doubled), count(check.Early), count(check.Late), overlapping, count(check.Unasked), count(check.Unexplained),
+		p.System, p.Version, fmt.Sprint(p.Nodes), fmt.Sprint(p.Targets), fmt.Sprint(p.Met), fmt.Sprint(p.Excused), missing, count(check.Doubled), count(check.Early), count(check.Late), overlapping, count(check.Unasked), count(check.Unexplained),
 		short(p.Percentile(0.5)), short(p.Percentile(0.99)), short(p.Percentile(1)), short(p.Silence),
 	}
+}
+
+// missingWithoutNode counts the missing targets that fell due while no node was running.
+func (p *part) missingWithoutNode() int {
+	n := 0
+	for _, f := range p.Findings {
+		if f.Kind == check.Missing && slices.ContainsFunc(p.Faults, func(fault fault) bool {
+			dead := fault.Kind == faultAll || p.Nodes == 1 && (fault.Kind == faultKill || fault.Kind == faultRestart || fault.Kind == faultRolling)
+			return dead && !f.At.Before(fault.From) && f.At.Before(fault.To)
+		}) {
+			n++
+		}
+	}
+	return n
 }
 
 func short(d time.Duration) string {
@@ -93,7 +112,7 @@ func (r *report) write(dir string) error {
 }
 
 const (
-	legend = "Targets are the instants at which jobs fell due; met are those with a run. Times are how late the runs started after their targets, and silence is the longest time " +
+	legend = "Targets are the instants at which jobs fell due; met are those with a run, and excused those that fell into a run of a job that must not overlap; of the missing, the number in parentheses fell due while no node was running. Times are how late the runs started after their targets, and silence is the longest time " +
 		"without a run of a job that is due at each shortest interval. A dash stands where the system promises nothing. Systems that do not tell their commands the scheduled time have the benefit of the doubt: " +
 		"a run belongs to the target that makes the fewest mistakes."
 	style = "body{font:14px sans-serif;margin:2em;max-width:1300px}table{border-collapse:collapse;font-size:12px}td,th{border:1px solid #bbb;padding:3px 7px;text-align:right}td:first-child,td:nth-child(2){text-align:left}svg{width:100%;height:auto}"
@@ -120,9 +139,6 @@ func (p *part) facts() []string {
 		facts = append(facts, "left out: "+o)
 	}
 	facts = append(facts, p.Notes...)
-	if p.Excused > 0 {
-		facts = append(facts, fmt.Sprintf("excused: %d targets fell into a run of a job that must not overlap", p.Excused))
-	}
 	var faults []string
 	for _, f := range p.Faults {
 		text := fmt.Sprintf("%s at %s for %s", f.Kind, short(f.From.Sub(p.Begin)), short(f.To.Sub(f.From)))

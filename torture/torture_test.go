@@ -87,3 +87,18 @@ func TestTheShortForm(t *testing.T) {
 		}
 	}
 }
+
+// TestMissingWithoutANode: only what fell due while all nodes were dead counts so.
+func TestMissingWithoutANode(t *testing.T) {
+	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
+	missing := func(s int) check.Finding { return check.Finding{Kind: check.Missing, At: at(s)} }
+	p := part{&evidence{Nodes: 3, Faults: []fault{{Kind: faultAll, From: at(10), To: at(20)}, {Kind: faultKill, From: at(30), To: at(40)}}},
+		&check.Result{Findings: []check.Finding{missing(9), missing(10), missing(19), missing(20), missing(35), {Kind: check.Late, At: at(15)}}}}
+	if got := p.missingWithoutNode(); got != 2 {
+		t.Errorf("of three nodes: %d, want 2", got)
+	}
+	p.Nodes = 1
+	if got := p.missingWithoutNode(); got != 3 {
+		t.Errorf("of one node: %d, want 3", got)
+	}
+}
