@@ -66,7 +66,13 @@ belfry job create greet --at 2027-01-01T00:00:00+01:00 -- ./happy-new-year.sh`,
 	}
 	f := cmd.Flags()
 	f.StringArrayVar(&ask.cron, "cron", nil, "cron `EXPRESSION` by which the job is due; may be repeated")
-	addParsed(f, &ask.every, "every", "", "", "DURATION", "fixed rate at which the job is due", parseLonger)
+	addParsed(f, &ask.every, "every", "", "", "DURATION", "fixed rate at which the job is due, 1s at least", func(text string) (job.Duration, error) {
+		d, err := job.ParseDuration(text)
+		if err == nil && d < job.Duration(time.Second) {
+			err = fmt.Errorf("%q is too short; the minimum for commands is 1s", text)
+		}
+		return d, err
+	})
 	addParsed(f, &ask.at, "at", "", "", "TIME|DURATION", "when the job is due, once", func(text string) ([]time.Time, error) {
 		t, err := momentFrom(env, 1)(text)
 		return []time.Time{t.Truncate(time.Second)}, err

@@ -173,7 +173,7 @@ func TestWhatPeopleTypeIsAnswered(t *testing.T) {
 		{"run list --since lately", "a day such as yesterday or 2026-03-28"},
 		{"run list --until 2026-13-01", "a day such as yesterday or 2026-03-28"},
 		{"apply -f j.yaml --dry-run", "needs a value: client or server"},
-		{"job create a --every 0s -- ls", `--every: "0s" is too short`},
+		{"job create a --every 0s -- ls", `--every: "0s" is too short; the minimum for commands is 1s`},
 		{"secret set db-password", "did you mean db_password?"},
 		{"next @daily --tz Asia/Beijing", `did you mean "Asia/Shanghai"?`},
 		{"next @daily --tz Beijing", `did you mean "Asia/Shanghai"?`},

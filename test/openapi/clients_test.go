@@ -98,8 +98,10 @@ func freeAddress(t *testing.T) string {
 }
 
 func TestGeneratedClientsWork(t *testing.T) {
+	t.Parallel()
 	url, token := serve(t)
 	t.Run("Go, by oapi-codegen", func(t *testing.T) {
+		t.Parallel()
 		dir := t.TempDir()
 		copyTo(t, dir, "go.mod", "go.sum", "testdata/client.go")
 		generated := filepath.Join(dir, "belfry")
@@ -112,6 +114,7 @@ func TestGeneratedClientsWork(t *testing.T) {
 		run(t, dir, filepath.Join(dir, "client"), url, token, "go")
 	})
 	t.Run("TypeScript, by openapi-typescript", func(t *testing.T) {
+		t.Parallel()
 		dir := t.TempDir()
 		copyTo(t, dir, "testdata/package.json", "testdata/client.ts", "../../docs/openapi.json")
 		if err := os.Symlink(modules(t), filepath.Join(dir, "node_modules")); err != nil {
@@ -124,6 +127,7 @@ func TestGeneratedClientsWork(t *testing.T) {
 }
 
 func TestRedoclyFindsNothing(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	copyTo(t, dir, "testdata/package.json", "testdata/lint.js", "../../docs/openapi.json", "../../docs/openapi-3.0.json")
 	if err := os.Symlink(modules(t), filepath.Join(dir, "node_modules")); err != nil {
