@@ -72,6 +72,43 @@ func TestAPageThatIsLongOpenKeepsItsMemory(t *testing.T) {
 	t.Errorf("40 readings take the page from %d nodes to %d", before, after)
 }
 
+// A page that nobody uses reads itself with at most 60 kB a minute, however much happens, and at once after a quiet while.
+// One that a person uses shows within a second what happened.
+func TestAPageThatIsNotUsedReadsLittle(t *testing.T) {
+	t.Parallel()
+	pages(t)
+	b := newTab(t)
+	b.open("/runs")
+	b.until("the page", `document.documentElement.classList.contains("script")`)
+	type pace struct {
+		Reads, Bytes, First, Slowest float64
+	}
+	// Ten runs a second end for ten minutes, and a compressed page has 9 kB.
+	walk := func(idle string) pace {
+		t.Helper()
+		return value[pace](b, `(async () => {
+			const {pacer} = await import(document.querySelector("script[type=module]").src.replace("belfry.js", "live.js"));
+			const cost = 9000, minutes = 10, begun = 600000, delay = pacer(0), seen = {Reads: 0, Bytes: 0, First: 0, Slowest: 0};
+			for (let now = begun, busy = 0; now < begun + minutes * 60000; now += 100) {
+				if (now < busy) continue;
+				const wait = delay(now, `+idle+`, cost);
+				busy = now + wait;
+				if (!seen.Reads++) seen.First = wait;
+				seen.Slowest = Math.max(seen.Slowest, wait);
+				seen.Bytes += cost / minutes;
+			}
+			return seen;
+		})()`)
+	}
+	const kept = 4 * 9000 / 10 // the burst after a quiet while, and the read that begins the last minute
+	if p := walk("true"); p.Bytes > 60_000+kept || p.Reads < 60 || p.First > 250 {
+		t.Errorf("a page that is not used reads %.0f bytes a minute, %.0f times in all, the first after %.0f ms", p.Bytes, p.Reads, p.First)
+	}
+	if p := walk("false"); p.Slowest > 1000 {
+		t.Errorf("a page that is used waits %.0f ms", p.Slowest)
+	}
+}
+
 // Where a person has chosen the colours, states keep their icon and their word.
 func TestStatesAreReadableInForcedColors(t *testing.T) {
 	t.Parallel()

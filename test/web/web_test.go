@@ -726,8 +726,10 @@ func TestAThousandJobsArePausedByAFilter(t *testing.T) {
 	b.until("the count", `document.querySelector("[data-confirm]")?.textContent === "Pause 1000 jobs"`)
 	b.types("why", "the warehouse moves")
 	b.click("[data-confirm]")
-	b.until("what was done", `document.querySelector("main > [role=status]:not([hidden])")?.textContent.includes("Done with 1000 jobs.")`)
+	b.until("what was done", `document.querySelector("main > [role=status]:not([hidden])")?.textContent.includes("Paused 1000 jobs.")`)
 	b.until("the reason in the list", `[...document.querySelectorAll("[data-list] td.why")].every(td => td.textContent === "the warehouse moves")`)
+	b.press(`document.querySelector('main > [role=status] form[action^="/jobs/bulk/undo"] button')`)
+	b.until("that it is undone", `document.querySelector("main > [role=status]:not([hidden])")?.textContent.includes("Resumed 1000 jobs.")`)
 	if list := b.complained(); len(list) > 0 {
 		t.Errorf("the pages complain: %q", list)
 	}

@@ -8,8 +8,13 @@ const policy = window.trustedTypes?.createPolicy("belfry", {createHTML: html => 
 const alive = 20000;   // a tab tells the shared stream so often that it is there
 const silence = 25000; // the server says something each 15 s
 const between = 600;  // from one read to the next in the long run: what happened is on the page within a second
+const quiet = 60000;  // a page that was not used for so long reads 1 kB a second at most
+const rest = 10000;   // and without an event six times a minute
+const packed = 4;     // letters of a page in a byte of its compressed answer, at least
 const patience = 30000; // a click that leads to another page is not lost to a reload for so long
-let last = Date.now(), leaving = -patience, pending = 0, reading = false, again = false, ended = false, opened = false, following = false;
+let last = Date.now(), acted = last, readAt = last, cost = 0, leaving = -patience, pending = 0, reading = false, again = false, ended = false, opened = false, following = false;
+
+const unused = () => Date.now() - acted > quiet;
 
 const said = {up: well, heard: () => { last = Date.now(); if (document.body.classList.contains("stale")) well(); }, news: later, down: lost, over};
 
@@ -18,7 +23,8 @@ export function live() {
   channel.onmessage = e => { if (e.data === "ended") over(); };
   // What changes without an event, such as the silence of a node, is read again in any case.
   const every = document.body.dataset.again * 1000;
-  if (every) setInterval(() => { if (!document.hidden && !ended && !document.body.classList.contains("stale")) refresh(); }, every);
+  if (every) setInterval(() => { if (Date.now() - readAt >= (unused() ? Math.max(every, rest) : every) && !document.hidden && !ended && !document.body.classList.contains("stale")) refresh(); }, 1000);
+  for (const use of ["pointermove", "pointerdown", "keydown", "wheel"]) addEventListener(use, () => { acted = Date.now(); }, {passive: true});
   const wanted = document.body.dataset.events;
   if (wanted === undefined) return;
   const events = stream();
@@ -85,16 +91,21 @@ function over() {
   addEventListener("focus", check);
 }
 
-// later gathers what happens within a quarter of a second, and keeps the distance between two reads;
-// after a quiet while it reads a few times without it, so that start and end of a run are both seen at once.
+// pacer says how long a read waits: a quarter of a second gathers what happens, and two reads keep their distance;
+// after a quiet while a few come without it, so that start and end of a run are both seen at once.
 const burst = 3;
-let spare = burst, counted = Date.now();
+export function pacer(begun) {
+  let spare = burst, counted = begun;
+  return (now, idle, cost) => {
+    const apart = Math.max(between, idle ? cost : 0);
+    spare = Math.min(burst, spare + (now - counted) / apart) - 1;
+    counted = now;
+    return Math.max(250, -apart * spare);
+  };
+}
+const pace = pacer(Date.now());
 function later() {
-  if (pending) return;
-  const now = Date.now();
-  spare = Math.min(burst, spare + (now - counted) / between) - 1;
-  counted = now;
-  pending = setTimeout(async () => { pending = 0; await refresh(); }, Math.max(250, -between * spare));
+  if (!pending) pending = setTimeout(async () => { pending = 0; await refresh(); }, pace(Date.now(), unused(), cost));
 }
 
 // part is a page of this server as a document of its own.
@@ -107,7 +118,9 @@ export async function refresh() {
     const answer = await fetch(location.href, {headers: {"X-Belfry": "1"}, cache: "no-store"});
     if (answer.status === 401) return over();
     if (!answer.ok) return;
-    const fresh = part(await answer.text());
+    const text = await answer.text(), fresh = part(text);
+    readAt = Date.now();
+    cost = text.length / packed; // milliseconds, at 1 kB a second
     // A part that the page did not have, such as the steps of a flow that has begun, has no place yet.
     const come = [...fresh.querySelectorAll("[data-live]")].some(part => !document.getElementById(part.id));
     if (come && performance.now() - leaving > patience && !used(document)) return location.reload();
