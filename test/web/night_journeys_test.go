@@ -64,9 +64,14 @@ func TestJourneysOfTheNight(t *testing.T) {
 	run := on.must(t, "run", "list", "--job", changed, "--outcome", "failed", "--limit", "1", "-o", "name")
 	j.open("/runs/" + run[strings.LastIndex(run, "/")+1:])
 	j.until("what changed since it worked", `document.querySelector("#why").textContent.includes("Failing since version 2. It changed: run.shell.")`)
+	if host := value[string](b, `[...document.querySelectorAll("main svg text")].map(text => text.textContent).find(text => text.includes("compute.internal")) ?? ""`); host != "" {
+		t.Errorf("the attempts are drawn with a whole host name: %q", host)
+	}
 	j.press(`document.querySelector('#why a[href*="/definition?version=2&since=1"]')`)
 	j.until("the change", `location.pathname.endsWith("/definition") && [...document.querySelectorAll(".diff .add, .diff2 .add")].some(line => line.textContent.includes("/v3/prices.csv"))`)
 	j.took("see the change since it worked", 1)
+	j.open("/jobs/" + changed)
+	j.until("the cause on the page of the job", `document.querySelector("#since")?.textContent.includes("exit status 1: error: feed.csv: 0 rows")`)
 
 	// Five jobs fail since their database refuses connections: one row names them all.
 	j.onOverview(paused)
@@ -109,6 +114,9 @@ func TestJourneysOfTheNight(t *testing.T) {
 	const snoozed = "iot/firmware-scan-of-all-gateways-in-the-field"
 	row = j.onOverview(snoozed)
 	j.press(row + `.querySelector("summary")`)
+	if field := value[string](b, `document.activeElement.name ?? ""`); field != "" {
+		t.Errorf("what is typed in the menu of a problem goes to the field %s", field)
+	}
 	j.press(row + `.querySelector('button[name="until"][value="version"]')`)
 	j.until("the snooze", `document.querySelector("main > [role=status]:not([hidden])")?.textContent.includes("Snoozed `+snoozed+`.") && document.querySelector(".snoozed .nd")?.textContent.includes("until the next version")`)
 	j.took("snooze it until the next version", 2)

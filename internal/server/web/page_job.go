@@ -331,7 +331,7 @@ func (p *page) failing(recent []client.Run, address string) *failingSince {
 		return nil
 	}
 	first := &failed[len(failed)-1]
-	f := &failingSince{Count: len(failed), Version: first.Version, Since: p.at(first.Scheduled), Text: p.reason(failed[0].Value())}
+	f := &failingSince{Count: len(failed), Version: first.Version, Since: p.at(first.Scheduled), Text: p.withCause(p.reason(failed[0].Value()), failed[0].Reason, &failed[0].Failure)}
 	if n < len(recent) && first.Version > recent[n].Version && recent[n].Version > 0 {
 		f.Before, f.SameVersion = recent[n].Version, true
 		f.Compare = fmt.Sprintf("%s/definition?version=%d&since=%d", address, f.Version, f.Before)

@@ -310,7 +310,7 @@ func (p *page) phases(r *client.Run, due phase, usual time.Duration) []phase {
 	}
 	switch {
 	case r.Started.IsZero() && r.State == job.StateDone:
-		return append(list, phase{Class: classOf(r), Name: p.outcome(r.Outcome).Text, When: exact(r.Ended), Text: p.T("run.never_started")})
+		return append(list, phase{Class: classOf(r), Name: capital(p.outcome(r.Outcome).Text), When: exact(r.Ended), Text: p.T("run.never_started")})
 	case r.Started.IsZero():
 		word := p.T("run.starts")
 		if r.State == job.StateWaiting || r.Reason != "" && r.Due.Before(p.now) {
@@ -346,7 +346,7 @@ func (p *page) phases(r *client.Run, due phase, usual time.Duration) []phase {
 	if r.State != job.StateDone {
 		return append(list, started, phase{Class: "now", Name: p.T("run.retries"), Clock: p.relative(r.Due), Text: p.T("run.attempt", "n", r.Attempt)}, phase{Class: "todo", Name: p.T("run.ends")})
 	}
-	return append(list, started, phase{Class: classOf(r), Name: p.outcome(r.Outcome).Text, When: exact(r.Ended), Text: p.T("run.took", "d", p.took(max(r.Ended.Sub(r.Started), 0)))})
+	return append(list, started, phase{Class: classOf(r), Name: capital(p.outcome(r.Outcome).Text), When: exact(r.Ended), Text: p.T("run.took", "d", p.took(max(r.Ended.Sub(r.Started), 0)))})
 }
 
 func classOf(r *client.Run) string {
@@ -372,9 +372,9 @@ func (p *page) attempts(r *client.Run) (template.HTML, string) {
 		lane := draw.Lane{Name: p.T("run.attempt", "n", a.Number)}
 		if !a.Started.IsZero() {
 			took := p.took(a.Ended.Sub(a.Started))
-			text := p.T("run.on_node", "d", took, "node", a.Node)
+			text := p.T("run.on_node", "d", took, "node", p.site.host(a.Node))
 			if a.ExitCode != nil && a.Outcome == job.OutcomeFailed {
-				text = p.T("run.on_node_code", "d", took, "node", a.Node, "n", *a.ExitCode)
+				text = p.T("run.on_node_code", "d", took, "node", p.site.host(a.Node), "n", *a.ExitCode)
 			}
 			if i > 0 && a.Started.After(r.Attempts[i-1].Ended) {
 				before := r.Attempts[i-1].Ended

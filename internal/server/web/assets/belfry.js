@@ -25,7 +25,7 @@ document.addEventListener("keydown", e => {
   if (e.key !== "Escape") return;
   for (const m of menus()) { m.open = false; m.querySelector("summary").focus(); }
 });
-const enter = menu => menu?.querySelector(".pop input:not([type=hidden]), .pop select")?.focus();
+const enter = menu => menu?.querySelector(".pop:not(:has(.ask)) :is(input:not([type=hidden]), select)")?.focus();
 document.addEventListener("toggle", e => { if (e.target.matches?.("details.menu") && e.target.open) enter(e.target); }, true);
 enter(document.querySelector("main details.menu[open]"));
 
