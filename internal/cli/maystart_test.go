@@ -23,3 +23,12 @@ func TestChangeNamesRunsThatMayStillStart(t *testing.T) {
 		t.Errorf("apply prints %q", got)
 	}
 }
+
+func TestARunThatALossMayHaveTouchedIsShownWithDoubt(t *testing.T) {
+	var out strings.Builder
+	run := client.Run{ID: job.ID{1}, Job: "default/a", State: job.StateDone, Outcome: job.OutcomeSucceeded, StoreLoss: "the store lost steps at 02:04"}
+	runText(&out, Env{Getenv: func(string) string { return "" }}, &run)
+	if !strings.Contains(out.String(), "doubt") || !strings.Contains(out.String(), run.StoreLoss) {
+		t.Errorf("the run is shown without its mark:\n%s", out.String())
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/internal/server/i18n"
 	"github.com/belfry-cron/belfry/job"
 )
@@ -93,5 +94,17 @@ func TestARetryNamesItsItems(t *testing.T) {
 	f.run.Steps[load].Items[0].ItemValue = ""
 	if name := itemName(&f.run.Steps[load], 0); name != "step_58/0" {
 		t.Errorf("an item without a value is named %q", name)
+	}
+}
+
+func TestARunSaysThatTheStoreLostStepsInEachLanguage(t *testing.T) {
+	why := reason.LossNear.Of(time.Date(2026, 11, 28, 2, 4, 37, 0, time.UTC))
+	run := client.Run{Unmet: "it wrote no output", StoreLoss: why.String()}
+	run.StoreLossCode, run.StoreLossArgs = why.For()
+	for lang, want := range map[i18n.Lang]string{i18n.English: "the store lost steps at", i18n.Chinese: "丢失了已确认的步骤"} {
+		p := &page{lang: lang, zone: time.UTC, r: httptest.NewRequest("GET", "/runs/x", nil)}
+		if got := p.besides(&run); !strings.Contains(got, want) || !strings.Contains(got, run.Unmet) {
+			t.Errorf("in %s it says %q", lang, got)
+		}
 	}
 }
