@@ -47,7 +47,7 @@ func (s *site) open(w http.ResponseWriter, r *http.Request) *page {
 	if zone, err := cron.LoadZone(p.looks.Get("zone")); err == nil && p.looks.Get("zone") != "" {
 		p.zone = zone.Location()
 	}
-	p.lang = i18n.Choose(p.looks.Get("lang"), r.Header.Get("Accept-Language"))
+	p.lang = i18n.Choose(cmp.Or(r.URL.Query().Get("lang"), p.looks.Get("lang")), r.Header.Get("Accept-Language"))
 	p.now = s.Now().In(p.zone)
 	return p
 }

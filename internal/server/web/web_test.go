@@ -223,3 +223,12 @@ func TestTheHelpOfKeysHasThemAll(t *testing.T) {
 		}
 	}
 }
+
+// The wall of a team speaks the language that its address names: a screen has no settings.
+func TestAnAddressNamesTheLanguageOfItsPage(t *testing.T) {
+	w := newWorld(t)
+	w.fill()
+	b := w.login("vera")
+	b.shows("/wall?lang=zh", `<html lang="zh"`, "节点")
+	b.shows("/wall", `<html lang="en"`)
+}
