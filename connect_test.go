@@ -28,14 +28,14 @@ func newServer(ctx context.Context, on store.Store, namespace string) (address, 
 	if _, err := on.PutToken(ctx, store.PutToken{Name: "edge", Hash: auth.HashOf(token), Role: store.RoleRemote, Namespace: namespace, Actor: "test"}); err != nil {
 		return "", "", err
 	}
-	made, err := service.New(service.Config{Store: on, Tokens: tokens, Node: "server"})
+	svc, err := service.New(service.Config{Store: on, Tokens: tokens, Node: "server"})
 	if err != nil {
 		return "", "", err
 	}
 	workers := host.New(host.Config{Store: on, Tokens: tokens, Node: "server"})
 	go workers.Run(ctx)
 	listener := httptest.NewUnstartedServer(nil)
-	listener.Config.Handler, err = httpapi.Handler(httpapi.Config{Service: made, Workers: workers, Tokens: tokens, Node: "server", Hosts: []string{"127.0.0.1"}})
+	listener.Config.Handler, err = httpapi.Handler(httpapi.Config{Service: svc, Workers: workers, Tokens: tokens, Node: "server", Hosts: []string{"127.0.0.1"}})
 	if err != nil {
 		return "", "", err
 	}

@@ -101,11 +101,11 @@ func (s *Scheduler) Trigger(ctx context.Context, name string, options ...Trigger
 	if s.light != nil {
 		return s.light.trigger(ctx, name, &t)
 	}
-	made, err := s.open(ctx)
+	svc, err := s.open(ctx)
 	if err != nil {
 		return RunID{}, err
 	}
-	run, err := made.Runs.StartWith(ctx, s.caller(), s.nameOf(name), client.RunRequest{Params: t.params}, t.key, s.metadataFor(ctx))
+	run, err := svc.Runs.StartWith(ctx, s.caller(), s.nameOf(name), client.RunRequest{Params: t.params}, t.key, s.metadataFor(ctx))
 	return run.Run.ID, outside(err)
 }
 
@@ -127,11 +127,11 @@ func (s *Scheduler) Cancel(ctx context.Context, id RunID, reason string) error {
 	if s.light != nil {
 		return s.light.cancel(id, s.caller().Name, reason)
 	}
-	made, err := s.open(ctx)
+	svc, err := s.open(ctx)
 	if err != nil {
 		return err
 	}
-	_, err = made.Runs.Cancel(ctx, s.caller(), id, reason)
+	_, err = svc.Runs.Cancel(ctx, s.caller(), id, reason)
 	return outside(err)
 }
 
@@ -141,11 +141,11 @@ func (s *Scheduler) Pause(ctx context.Context, name, reason string, until time.T
 	if s.light != nil {
 		return s.light.pause(name, true, until)
 	}
-	made, err := s.open(ctx)
+	svc, err := s.open(ctx)
 	if err != nil {
 		return err
 	}
-	_, err = made.Jobs.Pause(ctx, s.caller(), s.nameOf(name), client.PauseRequest{Reason: reason, Until: until}, service.Expect{})
+	_, err = svc.Jobs.Pause(ctx, s.caller(), s.nameOf(name), client.PauseRequest{Reason: reason, Until: until}, service.Expect{})
 	return outside(err)
 }
 
@@ -154,11 +154,11 @@ func (s *Scheduler) Resume(ctx context.Context, name string) error {
 	if s.light != nil {
 		return s.light.pause(name, false, time.Time{})
 	}
-	made, err := s.open(ctx)
+	svc, err := s.open(ctx)
 	if err != nil {
 		return err
 	}
-	_, err = made.Jobs.Resume(ctx, s.caller(), s.nameOf(name), client.ResumeRequest{}, service.Expect{})
+	_, err = svc.Jobs.Resume(ctx, s.caller(), s.nameOf(name), client.ResumeRequest{}, service.Expect{})
 	return outside(err)
 }
 
@@ -169,7 +169,7 @@ func (s *Scheduler) Add(ctx context.Context, name string, options ...JobOption) 
 	if s.light != nil {
 		return s.light.put("add", s.declare(caller(), name, options), false) //nolint:contextcheck // runs have contexts of their own
 	}
-	made, err := s.open(ctx)
+	svc, err := s.open(ctx)
 	if err != nil {
 		return err
 	}
@@ -177,7 +177,7 @@ func (s *Scheduler) Add(ctx context.Context, name string, options ...JobOption) 
 	if err != nil {
 		return err
 	}
-	_, err = made.Jobs.Create(ctx, s.caller(), draft)
+	_, err = svc.Jobs.Create(ctx, s.caller(), draft)
 	return outside(err)
 }
 
@@ -188,7 +188,7 @@ func (s *Scheduler) Update(ctx context.Context, name string, options ...JobOptio
 	if s.light != nil {
 		return s.light.put("update", s.declare(caller(), name, options), true) //nolint:contextcheck // runs have contexts of their own
 	}
-	made, err := s.open(ctx)
+	svc, err := s.open(ctx)
 	if err != nil {
 		return err
 	}
@@ -196,11 +196,11 @@ func (s *Scheduler) Update(ctx context.Context, name string, options ...JobOptio
 	if err != nil {
 		return err
 	}
-	_, version, err := made.Jobs.Get(ctx, s.caller(), s.nameOf(name), false)
+	_, version, err := svc.Jobs.Get(ctx, s.caller(), s.nameOf(name), false)
 	if err != nil {
 		return outside(err)
 	}
-	_, err = made.Jobs.Put(ctx, s.caller(), s.nameOf(name), draft, service.Expect{Versions: []int64{version}})
+	_, err = svc.Jobs.Put(ctx, s.caller(), s.nameOf(name), draft, service.Expect{Versions: []int64{version}})
 	return outside(err)
 }
 
@@ -229,11 +229,11 @@ func (s *Scheduler) Remove(ctx context.Context, name string) error {
 	if s.light != nil {
 		return s.light.remove(name)
 	}
-	made, err := s.open(ctx)
+	svc, err := s.open(ctx)
 	if err != nil {
 		return err
 	}
-	_, err = made.Jobs.Delete(ctx, s.caller(), s.nameOf(name), service.Expect{})
+	_, err = svc.Jobs.Delete(ctx, s.caller(), s.nameOf(name), service.Expect{})
 	return outside(err)
 }
 
@@ -262,11 +262,11 @@ func (s *Scheduler) Next(ctx context.Context, name string, n int) ([]time.Time, 
 	if s.light != nil {
 		return s.light.next(name, n)
 	}
-	made, err := s.open(ctx)
+	svc, err := s.open(ctx)
 	if err != nil {
 		return nil, err
 	}
-	next, err := made.Jobs.Next(ctx, s.caller(), s.nameOf(name), time.Time{}, n)
+	next, err := svc.Jobs.Next(ctx, s.caller(), s.nameOf(name), time.Time{}, n)
 	if err != nil {
 		return nil, outside(err)
 	}
@@ -283,14 +283,14 @@ func (s *Scheduler) Runs(ctx context.Context, name string, n int) ([]client.Run,
 	if s.light != nil {
 		return s.light.runs(name, n)
 	}
-	made, err := s.open(ctx)
+	svc, err := s.open(ctx)
 	if err != nil {
 		return nil, err
 	}
 	q := client.RunQuery{Job: s.nameOf(name).String(), Namespace: s.settings.namespace, PageSize: n}
 	var list []client.Run
 	for {
-		page, err := made.Runs.List(ctx, s.caller(), q)
+		page, err := svc.Runs.List(ctx, s.caller(), q)
 		if err != nil {
 			return nil, outside(err)
 		}
@@ -313,12 +313,12 @@ func (s *Scheduler) Wait(ctx context.Context, id RunID) (client.Run, error) {
 		run, _, err := s.light.wait(ctx, id)
 		return run, err
 	}
-	made, err := s.open(ctx)
+	svc, err := s.open(ctx)
 	if err != nil {
 		return client.Run{}, err
 	}
 	for pause := waitFirst; ; pause = min(2*pause, waitMost) {
-		run, err := made.Runs.Get(ctx, s.caller(), id)
+		run, err := svc.Runs.Get(ctx, s.caller(), id)
 		if err != nil {
 			return client.Run{}, outside(err)
 		}
@@ -379,11 +379,11 @@ func Result[Out any](ctx context.Context, s *Scheduler, id RunID) (out Out, err 
 // Output returns the output so far of the latest attempt of a run: from Run.Log and
 // Run.Write, and its result.
 func (s *Scheduler) Output(ctx context.Context, id RunID) (string, error) {
-	made, err := s.open(ctx)
+	svc, err := s.open(ctx)
 	if err != nil {
 		return "", err
 	}
-	run, err := made.Runs.Get(ctx, s.caller(), id)
+	run, err := svc.Runs.Get(ctx, s.caller(), id)
 	if err != nil {
 		return "", outside(err)
 	}

@@ -43,8 +43,8 @@ func NewFlow[In any](s *Scheduler, name string, defaults ...StepOption) *Flow[In
 		f.spec.Defaults = &job.StepDefaults{Retry: s.Retry, Timeout: s.Timeout, Place: s.Place}
 		d.step.Retry, d.step.Timeout, d.step.Place = nil, nil, nil
 	}
-	for _, said := range saidBy(&d.step) {
-		d.mistake("%s is of a single step: the options of NewFlow are Retry, Timeout, PlaceOn and Strategy", said)
+	for _, text := range saidBy(&d.step) {
+		d.mistake("%s is of a single step: the options of NewFlow are Retry, Timeout, PlaceOn and Strategy", text)
 	}
 	d.report()
 	s.mu.Lock()

@@ -70,9 +70,9 @@ func (d *stepDeclaration) take() {
 		d.mistake("Do and Func are for jobs: Step takes the function itself, and Flow.Run the name of a handler")
 		j.Params = nil
 	}
-	for _, said := range append(saidBy(p), saidBy(j)...) {
-		if said != "policy" {
-			d.mistake("an option sets %s, which jobs have and steps have not", said)
+	for _, text := range append(saidBy(p), saidBy(j)...) {
+		if text != "policy" {
+			d.mistake("an option sets %s, which jobs have and steps have not", text)
 		}
 	}
 	if d.within > 0 {

@@ -103,11 +103,11 @@ func (s *StepOf[Out]) Wait(ctx context.Context, flow RunID) (out Out, err error)
 // Steps returns the finished runs of the steps and items of a flow, in the order of their
 // ends. Output returns their output.
 func (s *Scheduler) Steps(ctx context.Context, flow RunID) ([]client.Run, error) {
-	made, err := s.open(ctx)
+	svc, err := s.open(ctx)
 	if err != nil {
 		return nil, err
 	}
-	of, err := made.Runs.Get(ctx, s.caller(), flow)
+	of, err := svc.Runs.Get(ctx, s.caller(), flow)
 	if err != nil {
 		return nil, outside(err)
 	}
@@ -131,7 +131,7 @@ func (s *Scheduler) Steps(ctx context.Context, flow RunID) ([]client.Run, error)
 	slices.Reverse(ids)
 	runs := make([]client.Run, len(ids))
 	for i, id := range ids {
-		if runs[i], err = made.Runs.Get(ctx, s.caller(), id); err != nil {
+		if runs[i], err = svc.Runs.Get(ctx, s.caller(), id); err != nil {
 			return nil, outside(err)
 		}
 	}
@@ -152,11 +152,11 @@ func (s *Scheduler) Reject(ctx context.Context, flow RunID, step, note string) e
 }
 
 func (s *Scheduler) answer(ctx context.Context, flow RunID, step string, reject bool, note string) error {
-	made, err := s.open(ctx)
+	svc, err := s.open(ctx)
 	if err != nil {
 		return err
 	}
-	_, err = made.Runs.Approve(ctx, s.caller(), flow, step, reject, note)
+	_, err = svc.Runs.Approve(ctx, s.caller(), flow, step, reject, note)
 	return outside(err)
 }
 
@@ -167,10 +167,10 @@ func (s *Scheduler) Signal(ctx context.Context, flow RunID, name string, data an
 	if err != nil {
 		return fmt.Errorf("encode the data of signal %s: %w", name, err)
 	}
-	made, err := s.open(ctx)
+	svc, err := s.open(ctx)
 	if err != nil {
 		return err
 	}
-	_, err = made.Runs.Signal(ctx, s.caller(), flow, name, text)
+	_, err = svc.Runs.Signal(ctx, s.caller(), flow, name, text)
 	return outside(err)
 }

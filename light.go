@@ -73,11 +73,11 @@ type lightKey struct {
 // lightJob is a job of light mode. There may be very many, so it is small. The mutex of light
 // guards what changes.
 type lightJob struct {
-	name   string
-	said   *lightSaid
-	params map[string]string
-	call   HandlerFunc
-	kind   *lightKind // nil once it is removed
+	name    string
+	handler *lightHandler
+	params  map[string]string
+	call    HandlerFunc
+	kind    *lightKind // nil once it is removed
 
 	since            int64 // earlier occurrences do not count
 	next             *lightRun
@@ -91,8 +91,8 @@ type lightJob struct {
 	last             lightEnd
 }
 
-// lightSaid is the handler of a declaration, shared by all jobs of a line of the program.
-type lightSaid struct {
+// lightHandler is the handler of a declaration, shared by all jobs of a line of the program.
+type lightHandler struct {
 	place   string
 	handler string       // "" for the job's own function
 	input   reflect.Type // of Do; nil if unknown
@@ -231,14 +231,14 @@ func (l *light) declare(d *declaration) []error {
 		j.params[name] = p.Default
 	}
 	j.plain = d.plain && len(l.s.settings.middleware) == 0 && k.timeout == 0
-	said := lightSaid{d.place, d.handler, d.input}
+	h := lightHandler{d.place, d.handler, d.input}
 	if d.function != nil {
-		said.handler, j.call = "", chainOf(l.s.settings.middleware, d.function)
+		h.handler, j.call = "", chainOf(l.s.settings.middleware, d.function)
 	}
-	if l.said == nil || *l.said != said {
-		l.said = &said
+	if l.handler == nil || *l.handler != h {
+		l.handler = &h
 	}
-	j.said = l.said
+	j.handler = l.handler
 	l.leave(j)
 	if k.gone > 0 { // perhaps this one
 		k.jobs, k.gone = slices.DeleteFunc(slices.Clone(k.jobs), func(j *lightJob) bool { return j.kind != k }), 0
@@ -265,7 +265,7 @@ func (l *light) leave(j *lightJob) {
 // resolve finds the handler of a job.
 func (l *light) resolve(j *lightJob) {
 	if j.call == nil {
-		j.call = l.s.handlers[j.said.handler].chain
+		j.call = l.s.handlers[j.handler.handler].chain
 	}
 }
 
@@ -283,17 +283,17 @@ func (l *light) check(handlers map[string]*handler) (list []error) {
 }
 
 func (j *lightJob) checkHandler(handlers map[string]*handler) error {
-	said := j.said
-	h := handlers[said.handler]
+	owner := j.handler
+	h := handlers[owner.handler]
 	switch {
 	case j.call != nil && handlers[j.name] != nil:
-		return fmt.Errorf("%s: job %q: handler %q is registered twice", said.place, j.name, j.name)
+		return fmt.Errorf("%s: job %q: handler %q is registered twice", owner.place, j.name, j.name)
 	case j.call != nil:
 		return nil
 	case h == nil:
-		return fmt.Errorf("%s: job %q: the handler %q is not registered, and light mode runs all jobs in this program", said.place, j.name, said.handler)
-	case said.input != nil && said.input != h.input:
-		return fmt.Errorf("%s: job %q: Do gives %s to the handler %q, which takes %s", said.place, j.name, said.input, said.handler, h.input)
+		return fmt.Errorf("%s: job %q: the handler %q is not registered, and light mode runs all jobs in this program", owner.place, j.name, owner.handler)
+	case owner.input != nil && owner.input != h.input:
+		return fmt.Errorf("%s: job %q: Do gives %s to the handler %q, which takes %s", owner.place, j.name, owner.input, owner.handler, h.input)
 	}
 	return nil
 }
@@ -310,8 +310,8 @@ func (l *light) definitions() (list []job.Job) {
 
 func (j *lightJob) definition() job.Job {
 	d := j.kind.job
-	d.Name, d.Run = j.name, runSpec(j.said.handler)
-	if j.said.handler == "" {
+	d.Name, d.Run = j.name, runSpec(j.handler.handler)
+	if j.handler.handler == "" {
 		d.Run = runSpec(j.name)
 	}
 	if len(j.params) > 0 {
@@ -344,7 +344,7 @@ func (l *light) put(verb string, d *declaration, exists bool) error {
 	}
 	mistakes := l.mistakes(d)
 	if len(mistakes) == 0 && d.function == nil {
-		j := lightJob{name: d.job.Name, said: &lightSaid{d.place, d.handler, d.input}}
+		j := lightJob{name: d.job.Name, handler: &lightHandler{d.place, d.handler, d.input}}
 		l.s.mu.Lock()
 		err := j.checkHandler(l.s.handlers)
 		l.s.mu.Unlock()
@@ -426,7 +426,7 @@ func (l *light) trigger(ctx context.Context, name string, t *triggering) (id Run
 			return outside(err)
 		}
 		r := l.newRun(j, job.RunByHand, l.now())
-		r.kept, r.Metadata, r.Params = true, metadata, merged(r.Params, t.params)
+		r.forWait, r.Metadata, r.Params = true, metadata, merged(r.Params, t.params)
 		id = r.ID
 		l.ready.push(herd{run: r})
 		l.help()
@@ -484,15 +484,15 @@ func (l *light) wait(ctx context.Context, id RunID) (client.Run, []byte, error) 
 	l.mu.Lock()
 	r := l.find(id)
 	if r == nil {
-		i := slices.IndexFunc(l.kept, func(r *lightRun) bool { return r.ID == id })
+		i := slices.IndexFunc(l.results, func(r *lightRun) bool { return r.ID == id })
 		if i < 0 {
 			l.mu.Unlock()
 			return client.Run{}, nil, fmt.Errorf("run %s: %w: light mode keeps the last %d that were triggered", id, ErrNotFound, keptMax)
 		}
-		r = l.kept[i]
+		r = l.results[i]
 	} else if r.done == nil {
 		r.done = make(chan struct{})
-		r.kept = true
+		r.forWait = true
 	}
 	done := r.done
 	l.mu.Unlock()
@@ -507,8 +507,8 @@ func (l *light) wait(ctx context.Context, id RunID) (client.Run, []byte, error) 
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if i := slices.IndexFunc(l.kept, func(r *lightRun) bool { return r.ID == id }); i >= 0 {
-		r = l.kept[i] // its last attempt
+	if i := slices.IndexFunc(l.results, func(r *lightRun) bool { return r.ID == id }); i >= 0 {
+		r = l.results[i] // its last attempt
 	}
 	return l.ended(r.job, &r.how), r.result, nil
 }

@@ -28,7 +28,7 @@ type light struct {
 	mu      sync.Mutex
 	jobs    map[string]*lightJob
 	kinds   map[lightKey]*lightKind
-	said    *lightSaid // the last declaration's
+	handler *lightHandler // the last declaration's
 	timers  timer.Queue
 	alarms  []func(now time.Time) // by the handles of timers
 	spare   []uint32              // handles
@@ -36,7 +36,7 @@ type light struct {
 	ready   herds
 	first   *lightRun   // unfinished runs
 	free    *lightRun   // unused runs of plain jobs, linked by after
-	kept    []*lightRun // the last ended runs of Trigger
+	results []*lightRun // the last ended runs of Trigger
 	running bool
 	closed  bool          // nothing more falls due
 	begun   atomic.Int64  // how many runs
@@ -74,7 +74,7 @@ type lightRun struct {
 	state         job.RunState
 	holds         bool // it holds a slot of its job
 	returned      bool // its handler has returned; guarded by mu of Run
-	kept          bool // for Wait
+	forWait       bool // for Wait
 	before, after *lightRun
 	waitsBefore   *lightRun // the next in the same job to get a slot
 	logger        slog.Logger
@@ -503,7 +503,7 @@ func (l *light) over(r *lightRun, result executor.Result, now time.Time) {
 			l.s.settings.log.Warn("a run has failed; it is tried again", "job", r.Job, "attempt", r.Attempt, "reason", result.Reason.String(), "at", due)
 			again := l.newRun(r.job, r.Kind, due) // the old handler may still read its own run
 			again.ID, again.Attempt, again.Scheduled, again.Previous, again.Next = r.ID, r.Attempt+1, r.Scheduled, r.Previous, r.Next
-			again.Params, again.Metadata, again.began, again.holds, again.kept, again.done = r.Params, r.Metadata, r.began, r.holds, r.kept, r.done
+			again.Params, again.Metadata, again.began, again.holds, again.forWait, again.done = r.Params, r.Metadata, r.began, r.holds, r.forWait, r.done
 			r.state, r.done = job.StateDone, nil
 			l.unlink(r)
 			l.at(due, func(time.Time) { l.ready.push(herd{run: again}) })
@@ -540,18 +540,18 @@ func (l *light) conclude(r *lightRun, outcome job.Outcome, why job.Reason, now t
 	}
 	j.last = end
 	j.counts[end.outcome]++
-	if ran && j.plain && !r.kept { // no queue or alarm has it
+	if ran && j.plain && !r.forWait { // no queue or alarm has it
 		r.mu.Lock()
 		if r.ctx == nil { // no caller has it to end it later
 			defer func() { r.after, l.free = l.free, r }()
 		}
 		r.mu.Unlock()
 	}
-	if r.kept {
+	if r.forWait {
 		r.how = end
-		if l.kept = append(l.kept, r); len(l.kept) > keptMax {
-			l.kept[0] = nil
-			l.kept = l.kept[1:]
+		if l.results = append(l.results, r); len(l.results) > keptMax {
+			l.results[0] = nil
+			l.results = l.results[1:]
 		}
 		if r.done != nil {
 			close(r.done)

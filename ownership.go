@@ -82,8 +82,8 @@ func (s *Scheduler) caller() service.Caller {
 	return service.Caller{Name: "program " + s.settings.owner, Role: store.RoleAdmin, Namespace: s.settings.namespace}
 }
 
-func (s *Scheduler) ownership(made *service.Service) *ownership {
-	o := &ownership{s: s, service: made, store: s.store}
+func (s *Scheduler) ownership(svc *service.Service) *ownership {
+	o := &ownership{s: s, service: svc, store: s.store}
 	o.documents, o.code = s.code()
 	return o
 }

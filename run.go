@@ -96,7 +96,7 @@ type outputLog struct {
 	text  slog.Handler
 }
 
-func (o *outputLog) made() slog.Handler {
+func (o *outputLog) handler() slog.Handler {
 	o.once.Do(func() { o.text = slog.NewTextHandler(o.out, &slog.HandlerOptions{Level: o.level}) })
 	return o.text
 }
@@ -105,13 +105,15 @@ func (o *outputLog) made() slog.Handler {
 func (o *outputLog) Enabled(_ context.Context, level slog.Level) bool { return level >= o.level }
 
 // Handle implements slog.Handler.
-func (o *outputLog) Handle(ctx context.Context, r slog.Record) error { return o.made().Handle(ctx, r) }
+func (o *outputLog) Handle(ctx context.Context, r slog.Record) error {
+	return o.handler().Handle(ctx, r)
+}
 
 // WithAttrs implements slog.Handler.
-func (o *outputLog) WithAttrs(attrs []slog.Attr) slog.Handler { return o.made().WithAttrs(attrs) }
+func (o *outputLog) WithAttrs(attrs []slog.Attr) slog.Handler { return o.handler().WithAttrs(attrs) }
 
 // WithGroup implements slog.Handler.
-func (o *outputLog) WithGroup(name string) slog.Handler { return o.made().WithGroup(name) }
+func (o *outputLog) WithGroup(name string) slog.Handler { return o.handler().WithGroup(name) }
 
 // functions executes the attempts of jobs that call handlers.
 type functions Scheduler

@@ -177,12 +177,12 @@ func (s *Scheduler) open(ctx context.Context) (*service.Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	made, err := s.serviceOn(opened, nil)
+	svc, err := s.serviceOn(opened, nil)
 	if err != nil {
 		return nil, errors.Join(err, opened.Close())
 	}
-	s.store, s.service = opened, made
-	return made, nil
+	s.store, s.service = opened, svc
+	return svc, nil
 }
 
 // serviceOn returns the service for the calls of the program. Without a planner, other nodes plan
@@ -255,12 +255,12 @@ func (s *Scheduler) Run(ctx context.Context) (err error) {
 	case s.light != nil:
 		return s.light.run(ctx)
 	}
-	made, err := s.open(ctx)
+	svc, err := s.open(ctx)
 	if err != nil {
 		return unlessStopped(ctx, err)
 	}
 	// The planner is not running yet: runs of declared jobs would wait for it.
-	owner := s.ownership(made)
+	owner := s.ownership(svc)
 	if err := owner.start(ctx); err != nil {
 		return unlessStopped(ctx, err)
 	}
@@ -273,13 +273,13 @@ func (s *Scheduler) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return unlessStopped(ctx, err)
 	}
-	if made, err = s.serviceOn(s.store, n.Planner()); err != nil {
+	if svc, err = s.serviceOn(s.store, n.Planner()); err != nil {
 		return unlessStopped(ctx, err)
 	}
 	s.mu.Lock()
-	s.service = made
+	s.service = svc
 	s.mu.Unlock()
-	owner.service = made
+	owner.service = svc
 	var group sync.WaitGroup
 	owning, stopOwning := context.WithCancel(ctx)
 	group.Go(func() { owner.run(owning) })

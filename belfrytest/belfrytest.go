@@ -44,15 +44,15 @@ func New(t testing.TB, options ...belfry.Option) *belfry.Scheduler {
 // Shared returns an opener of one store in memory for several schedulers of a test, like
 // instances of a program that share a database.
 func Shared() store.Opener {
-	s := shared{memory.New(memory.Options{})}
+	s := sharedStore{memory.New(memory.Options{})}
 	return func(context.Context) (store.Store, error) { return s, nil }
 }
 
-// shared is a store that does not belong to one process.
-type shared struct{ *memory.Store }
+// sharedStore is a store that does not belong to one process.
+type sharedStore struct{ *memory.Store }
 
 // EventsElsewhere implements store.Control: all processes are this one.
-func (shared) EventsElsewhere(ctx context.Context) <-chan []store.Event {
+func (sharedStore) EventsElsewhere(ctx context.Context) <-chan []store.Event {
 	events := make(chan []store.Event)
 	context.AfterFunc(ctx, func() { close(events) })
 	return events

@@ -40,8 +40,8 @@ func (c *Client) Badges(ctx context.Context) (Page[Badge], error) {
 
 // CreateBadge creates the badge of a job or label, in place of the one before.
 func (c *Client) CreateBadge(ctx context.Context, of BadgeOf) (Badge, error) {
-	var made Badge
-	return made, c.do(ctx, call{method: http.MethodPost, path: "/badges", body: of, answer: &made})
+	var badge Badge
+	return badge, c.do(ctx, call{method: http.MethodPost, path: "/badges", body: of, answer: &badge})
 }
 
 // RevokeBadge ends the link of a badge.

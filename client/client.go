@@ -626,8 +626,8 @@ func (c *Client) Retry(ctx context.Context, id job.ID, r RetryRequest, idempoten
 
 // RetryAll runs several ended runs again. Calls with the same key make one run of each.
 func (c *Client) RetryAll(ctx context.Context, runs []job.ID, idempotencyKey string) (Retries, error) {
-	var made Retries
-	return made, c.do(ctx, call{method: http.MethodPost, path: "/runs:retry", body: RetriesRequest{Runs: runs}, header: onceBy(idempotencyKey), answer: &made})
+	var retries Retries
+	return retries, c.do(ctx, call{method: http.MethodPost, path: "/runs:retry", body: RetriesRequest{Runs: runs}, header: onceBy(idempotencyKey), answer: &retries})
 }
 
 // Nodes returns all nodes by name.

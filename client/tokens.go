@@ -65,8 +65,8 @@ func (c *Client) Tokens(ctx context.Context) (Page[Token], error) {
 
 // CreateToken creates a token.
 func (c *Client) CreateToken(ctx context.Context, r TokenRequest) (NewToken, error) {
-	var made NewToken
-	return made, c.do(ctx, call{method: http.MethodPost, path: "/tokens", body: r, answer: &made})
+	var token NewToken
+	return token, c.do(ctx, call{method: http.MethodPost, path: "/tokens", body: r, answer: &token})
 }
 
 // RevokeToken ends a token: at once on the called server, within a second on other servers of the
@@ -129,8 +129,8 @@ func (c *Client) SignIn(ctx context.Context) (SignIn, error) {
 
 // BeginSession begins the session of a person with a code, once. It needs no token.
 func (c *Client) BeginSession(ctx context.Context, code SignInCode) (NewSession, error) {
-	var made NewSession
-	return made, c.do(ctx, call{method: http.MethodPost, path: "/sign-in", body: code, answer: &made})
+	var session NewSession
+	return session, c.do(ctx, call{method: http.MethodPost, path: "/sign-in", body: code, answer: &session})
 }
 
 // EndSession ends the session that this client has in place of a token: at once on the called

@@ -251,14 +251,14 @@ func movedByHand(f *Filter, clock *Expression, from, until time.Time) []time.Tim
 		}
 	}
 	step := map[OffDay]int64{OffDayNext: 1, OffDayPrevious: -1}[f.OffDay]
-	for said := range Between(clock, from.Add(-margin), until.Add(margin)) {
-		day := floorDiv(said.Unix(), secondsPerDay)
-		if step == 0 || hasDay(day) || !hasTime(said.Unix()-day*secondsPerDay) {
+	for last := range Between(clock, from.Add(-margin), until.Add(margin)) {
+		day := floorDiv(last.Unix(), secondsPerDay)
+		if step == 0 || hasDay(day) || !hasTime(last.Unix()-day*secondsPerDay) {
 			continue
 		}
 		for n := int64(1); n <= 31; n++ {
 			if hasDay(day + n*step) {
-				all = append(all, f.Zone.at(said.Unix()+n*step*secondsPerDay))
+				all = append(all, f.Zone.at(last.Unix()+n*step*secondsPerDay))
 				break
 			}
 		}

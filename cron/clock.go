@@ -53,17 +53,17 @@ const correction = 3 * secondsPerHour
 // can be compared across zones with this much room.
 const reach = 2 * secondsPerDay
 
-// skipped is the treatment of the civil times in a gap.
-type skipped uint8
+// gapRule is the treatment of the civil times in a gap.
+type gapRule uint8
 
 const (
-	lost    skipped = iota // they do not run
+	lost    gapRule = iota // they do not run
 	caught                 // they run once, at the end of the gap
 	shifted                // each runs later by the length of the gap
 )
 
 // inGap returns the treatment of a gap with a length in seconds.
-func (e *Expression) inGap(length int64) skipped {
+func (e *Expression) inGap(length int64) gapRule {
 	switch {
 	case e.clockChange == ShiftOnce:
 		return shifted
@@ -74,17 +74,17 @@ func (e *Expression) inGap(length int64) skipped {
 	}
 }
 
-// repeated is the treatment of the civil times in a fold.
-type repeated uint8
+// foldRule is the treatment of the civil times in a fold.
+type foldRule uint8
 
 const (
-	bothPasses repeated = iota
+	bothPasses foldRule = iota
 	firstPass
 	lastPass
 )
 
 // inFold returns the treatment of a fold with a length in seconds.
-func (e *Expression) inFold(length int64) repeated {
+func (e *Expression) inFold(length int64) foldRule {
 	switch e.clockChange {
 	case SkipOnce, ShiftOnce:
 		return firstPass
@@ -161,12 +161,12 @@ func (e *Expression) onOrBeforeInstant(to int64) (int64, bool) {
 		first, last := e.span(i)
 		last = min(last, to+s.offset)
 		c, found := e.onOrBefore(last)
-		made, ok := e.lastFromGap(i, to)
-		if found && c >= first && (!ok || c-s.offset > made) {
+		instant, ok := e.lastFromGap(i, to)
+		if found && c >= first && (!ok || c-s.offset > instant) {
 			return c - s.offset, true
 		}
 		if ok {
-			return made, true
+			return instant, true
 		}
 		if i--; i < 0 {
 			return 0, false
@@ -184,7 +184,7 @@ func (e *Expression) onOrBeforeInstant(to int64) (int64, bool) {
 
 // gap returns the civil times skipped by the change at the beginning of segment i, from
 // first to last, and their treatment.
-func (e *Expression) gap(i int) (first, last int64, rule skipped) {
+func (e *Expression) gap(i int) (first, last int64, rule gapRule) {
 	if i == 0 {
 		return 0, 0, lost
 	}

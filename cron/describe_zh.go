@@ -295,16 +295,16 @@ func (zh chinese) missing(d *monthDays) string {
 
 // remarks puts remarks into parentheses.
 func (chinese) remarks(remarks ...string) string {
-	var said []string
+	var parts []string
 	for _, r := range remarks {
 		if r != "" {
-			said = append(said, r)
+			parts = append(parts, r)
 		}
 	}
-	if said == nil {
+	if parts == nil {
 		return ""
 	}
-	return "（" + strings.Join(said, "，且") + "）"
+	return "（" + strings.Join(parts, "，且") + "）"
 }
 
 // values formats numbers, each with its unit.

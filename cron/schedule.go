@@ -227,15 +227,15 @@ func Bounded(s Schedule, start, end time.Time) Schedule {
 	if start.IsZero() && end.IsZero() {
 		return s
 	}
-	return bounded{schedule: s, start: start, end: end}
+	return boundedSchedule{schedule: s, start: start, end: end}
 }
 
-type bounded struct {
+type boundedSchedule struct {
 	schedule   Schedule
 	start, end time.Time
 }
 
-func (b bounded) Next(t time.Time) time.Time {
+func (b boundedSchedule) Next(t time.Time) time.Time {
 	if t.Before(b.start) {
 		t = b.start.Add(-1)
 	}

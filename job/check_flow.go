@@ -273,17 +273,17 @@ func (v *validator) forEach(s *Step, at *path, scope func() *compiler) {
 func (v *validator) wait(s *Step, at *path, scope func() *compiler) {
 	wait := at.field("wait")
 	w := s.Wait
-	var said []string
+	var parts []string
 	for _, kind := range []struct{ name, text string }{{"until", w.Until}, {"approval", w.Approval}, {"signal", w.Signal}} {
 		if kind.text != "" {
-			said = append(said, kind.name)
+			parts = append(parts, kind.name)
 		}
 	}
 	switch {
-	case len(said) == 0 && w.For == 0:
+	case len(parts) == 0 && w.For == 0:
 		v.report(wait, phrase.OneOfWaits, phrase.Example.Of("{for: 10m}"))
-	case len(said) > 1:
-		v.report(wait.field(said[1]), phrase.NotWith.Of(said[0]), phrase.TwoSteps)
+	case len(parts) > 1:
+		v.report(wait.field(parts[1]), phrase.NotWith.Of(parts[0]), phrase.TwoSteps)
 	case w.Until != "" && w.For != 0:
 		v.report(wait.field("for"), phrase.NotWith.Of("until"))
 	}

@@ -22,7 +22,7 @@ func (d *decoder) report(n *node, at *path, message phrase.Text, hint ...phrase.
 	d.broken = append(d.broken, at.String())
 	d.problems = append(d.problems, Problem{
 		File: d.file, Line: line, Column: column,
-		Path: at.String(), Message: said(message), Hint: said(first(hint)),
+		Path: at.String(), Message: phraseReason(message), Hint: phraseReason(first(hint)),
 	})
 }
 

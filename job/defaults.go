@@ -97,8 +97,8 @@ func (d *Defaults) in(namespace string) *Defaults {
 // fill fills in the policies that a job omits, from the defaults of its namespace.
 func (p *Policy) fill(d *Defaults, j *Job) {
 	if j.Run.traits().isFlow {
-		said := p.Retry
-		defer func() { p.Retry = said }() // each step has its own
+		own := p.Retry
+		defer func() { p.Retry = own }() // each step has its own
 	}
 	hasExitCode := j.Run.traits().hasExitCode
 	p.fillChosen(&d.Policy, hasExitCode)
@@ -125,12 +125,12 @@ func (p *Policy) fill(d *Defaults, j *Job) {
 		}
 		p.Retry = &retry
 	}
-	switch said := p.Success; {
+	switch own := p.Success; {
 	case !hasExitCode:
-	case said == nil:
+	case own == nil:
 		p.Success = &builtInSuccess
-	case len(said.ExitCodes) == 0:
-		success := *said
+	case len(own.ExitCodes) == 0:
+		success := *own
 		success.ExitCodes = builtInSuccess.ExitCodes
 		p.Success = &success
 	}
@@ -140,19 +140,19 @@ func (p *Policy) fill(d *Defaults, j *Job) {
 // another policy is omitted if the job has chosen differently, since an error about the
 // combination would not help the user.
 func (p *Policy) fillChosen(defaults *Policy, hasExitCode bool) {
-	said := *p
+	policy := *p
 	fill(reflect.ValueOf(p).Elem(), reflect.ValueOf(defaults).Elem())
 	if p.Overlap != OverlapQueue {
-		p.QueueLimit = said.QueueLimit
+		p.QueueLimit = policy.QueueLimit
 	}
 	if p.Overlap == OverlapAllow || p.ConcurrencyKey != "" {
-		p.MaxParallel = said.MaxParallel
+		p.MaxParallel = policy.MaxParallel
 	}
 	if p.Missed != MissedAll {
-		p.MissedLimit = said.MissedLimit
+		p.MissedLimit = policy.MissedLimit
 	}
 	if !hasExitCode {
-		p.Success = said.Success
+		p.Success = policy.Success
 	}
 }
 

@@ -89,8 +89,8 @@ func appendSet(b []byte, v reflect.Value) []byte {
 		return appendJSONText(b, textOf(v))
 	case t.Kind() == reflect.Struct:
 		begin := len(b)
-		b, said, short := appendFields(append(b, '{'), v)
-		if said == 1 && short > 0 {
+		b, fields, short := appendFields(append(b, '{'), v)
+		if fields == 1 && short > 0 {
 			return append(b[:begin], b[short:]...)
 		}
 		return append(b, '}')
@@ -113,19 +113,19 @@ func appendSet(b []byte, v reflect.Value) []byte {
 
 // appendFields appends the fields of a struct that are set. It returns their number, and where the
 // value of a terse field begins, if there is one.
-func appendFields(b []byte, v reflect.Value) (_ []byte, said, short int) {
+func appendFields(b []byte, v reflect.Value) (_ []byte, fields, short int) {
 	for _, f := range fieldsOf(v.Type()) {
 		value := f.of(v)
 		if !isSaid(value) {
 			continue
 		}
-		b = append(appendJSONText(appendComma(b, said), f.name), ':')
-		if said++; f.terse {
+		b = append(appendJSONText(appendComma(b, fields), f.name), ':')
+		if fields++; f.terse {
 			short = len(b)
 		}
 		b = appendSet(b, value)
 	}
-	return b, said, short
+	return b, fields, short
 }
 
 // plainOf returns the text of a number or a truth value.

@@ -101,18 +101,18 @@ func (v *validator) templateOf(kind TemplateKind, text string, at *path, c *comp
 	sample = &own
 	switch kind {
 	case TemplateURL:
-		if made, err := t.Execute(*sample); err == nil && made != "" {
-			v.url(made, at)
+		if value, err := t.Execute(*sample); err == nil && value != "" {
+			v.url(value, at)
 		}
 	case TemplateJSON:
-		if made, err := t.Execute(*sample); err == nil {
-			v.json(made, at)
+		if value, err := t.Execute(*sample); err == nil {
+			v.json(value, at)
 		}
 	}
 }
 
-func (v *validator) url(made string, at *path) {
-	u, err := url.Parse(made)
+func (v *validator) url(text string, at *path) {
+	u, err := url.Parse(text)
 	switch {
 	case err != nil:
 		v.report(at, phrase.NotURL.Of(phrase.Words(err.Error())))
@@ -124,8 +124,8 @@ func (v *validator) url(made string, at *path) {
 }
 
 // json checks a body that counts as JSON: one value, or several after another.
-func (v *validator) json(made string, at *path) {
-	decoder := json.NewDecoder(strings.NewReader(made))
+func (v *validator) json(text string, at *path) {
+	decoder := json.NewDecoder(strings.NewReader(text))
 	for {
 		var value any
 		err := decoder.Decode(&value)

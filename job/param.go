@@ -49,7 +49,7 @@ func (ParamType) Values() []string {
 // Wrong returns why a value of the parameter is refused, and what would be right; zero for a good one.
 func (p *Param) Wrong(value string) (why, hint Reason) {
 	message, right := p.wrong(value)
-	return said(message), said(right)
+	return phraseReason(message), phraseReason(right)
 }
 
 func (p *Param) wrong(value string) (why, hint phrase.Text) {
@@ -91,40 +91,40 @@ func (p *Param) wrong(value string) (why, hint phrase.Text) {
 	return phrase.Text{}, phrase.Text{}
 }
 
-// ordered is a value of a type with bounds.
-type ordered struct {
+// orderedValue is a value of a type with bounds.
+type orderedValue struct {
 	whole  int64
 	number float64
 	at     time.Time
 }
 
-func (o ordered) less(other ordered) bool {
+func (o orderedValue) less(other orderedValue) bool {
 	return o.whole < other.whole || o.number < other.number || o.at.Before(other.at)
 }
 
 // order reads the values of a type with bounds.
 type order struct {
-	parse func(text string) (ordered, bool)
+	parse func(text string) (orderedValue, bool)
 	wrong func(text string) phrase.Text
 	form  phrase.Text
 }
 
 var orders = map[ParamType]order{
-	ParamInt: {func(text string) (ordered, bool) {
+	ParamInt: {func(text string) (orderedValue, bool) {
 		n, err := strconv.ParseInt(text, 10, 64)
-		return ordered{whole: n}, err == nil
+		return orderedValue{whole: n}, err == nil
 	}, phrase.NotWhole.Of, phrase.Text{}},
-	ParamNumber: {func(text string) (ordered, bool) {
+	ParamNumber: {func(text string) (orderedValue, bool) {
 		x, err := strconv.ParseFloat(text, 64)
-		return ordered{number: x}, err == nil && !math.IsNaN(x) && !math.IsInf(x, 0) && !strings.ContainsAny(text, "xX_")
+		return orderedValue{number: x}, err == nil && !math.IsNaN(x) && !math.IsInf(x, 0) && !strings.ContainsAny(text, "xX_")
 	}, func(text string) phrase.Text { return phrase.NotNumber.Of(quote(text)) }, phrase.Text{}},
-	ParamDate: {func(text string) (ordered, bool) {
+	ParamDate: {func(text string) (orderedValue, bool) {
 		t, err := time.Parse(time.DateOnly, text)
-		return ordered{at: t}, err == nil
+		return orderedValue{at: t}, err == nil
 	}, func(text string) phrase.Text { return phrase.NotDate.Of(quote(text)) }, phrase.Text{}},
-	ParamDateTime: {func(text string) (ordered, bool) {
+	ParamDateTime: {func(text string) (orderedValue, bool) {
 		t, err := time.Parse(time.RFC3339, text)
-		return ordered{at: t}, err == nil
+		return orderedValue{at: t}, err == nil
 	}, func(text string) phrase.Text { return phrase.NotInstant.Of(quote(text)) }, phrase.AnInstant},
 }
 
@@ -163,7 +163,7 @@ func (v *validator) param(j *Job, p Param, at *path) {
 	}
 	v.refuse(p.Pattern != "" && p.Type != "" && p.Type != ParamText, at.field("pattern"), phrase.OnlyWith.Of("type: text"))
 	v.regexp(p.Pattern, at.field("pattern"))
-	bounds := map[string]ordered{}
+	bounds := map[string]orderedValue{}
 	for _, bound := range []struct{ name, text string }{{"min", p.Min}, {"max", p.Max}} {
 		if bound.text == "" {
 			continue

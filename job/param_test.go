@@ -141,8 +141,8 @@ func TestAParameterChoosesASecret(t *testing.T) {
 		}
 	}
 	data := job.TemplateData{Params: map[string]string{"account": "live_key"}, Secrets: map[string]string{"live_key": "s3cr3t", "db": "x"}}
-	made, err := j.Expand(data)
-	if err != nil || made.Shell.Env["KEY"] != "s3cr3t" {
-		t.Errorf("the command has the environment %v (%v)", made, err)
+	spec, err := j.Expand(data)
+	if err != nil || spec.Shell.Env["KEY"] != "s3cr3t" {
+		t.Errorf("the command has the environment %v (%v)", spec, err)
 	}
 }

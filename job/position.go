@@ -149,14 +149,14 @@ func (p commandPosition) join(other commandPosition) commandPosition {
 	return commandPosition{}
 }
 
-// positioned is a word of a command with its place.
-type positioned struct {
+// wordAt is a word of a command with its place.
+type wordAt struct {
 	at   *path
 	text string
 }
 
 // checkPositions checks words that no shell reads, and the variables of the environment.
-func (v *validator) checkPositions(params []string, words []positioned, env map[string]string, envAt *path) {
+func (v *validator) checkPositions(params []string, words []wordAt, env map[string]string, envAt *path) {
 	refuse := func(at *path, text string, where func(free string) phrase.Text) {
 		t, err := CompileTemplate(TemplatePrivate, text, params)
 		if err != nil || t.free == "" {
@@ -182,13 +182,13 @@ func (v *validator) checkPositions(params []string, words []positioned, env map[
 }
 
 // positions returns the words of a command that no shell reads.
-func (s *Shell) positions(at *path) (words []positioned) {
+func (s *Shell) positions(at *path) (words []wordAt) {
 	if len(s.Args) == 0 || s.Command == "" {
 		return nil
 	}
-	words = append(words, positioned{at.field("command"), s.Command})
+	words = append(words, wordAt{at.field("command"), s.Command})
 	for i, arg := range s.Args {
-		words = append(words, positioned{at.field("args").item(i), arg})
+		words = append(words, wordAt{at.field("args").item(i), arg})
 	}
 	return words
 }

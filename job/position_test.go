@@ -138,12 +138,12 @@ func TestValuesInXMLStayValues(t *testing.T) {
 	} {
 		j := &job.Job{Namespace: "default", Name: "x", Params: map[string]job.Param{"p": {}}, Run: job.RunSpec{HTTP: h}}
 		h.URL = "https://example.org"
-		made, err := j.Expand(job.TemplateData{Params: map[string]string{"p": `</order>&"' a` + "\n"}})
+		spec, err := j.Expand(job.TemplateData{Params: map[string]string{"p": `</order>&"' a` + "\n"}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := strings.ReplaceAll(h.Body, "{{ .Param.p }}", "&lt;/order&gt;&amp;&#34;&#39; a&#10;"); made.HTTP.Body != want {
-			t.Errorf("got %s, want %s", made.HTTP.Body, want)
+		if want := strings.ReplaceAll(h.Body, "{{ .Param.p }}", "&lt;/order&gt;&amp;&#34;&#39; a&#10;"); spec.HTTP.Body != want {
+			t.Errorf("got %s, want %s", spec.HTTP.Body, want)
 		}
 		if _, err := j.Expand(job.TemplateData{Params: map[string]string{"p": "\x01"}}); err == nil || !strings.Contains(err.Error(), "XML") {
 			t.Errorf("a control character: %v", err)

@@ -104,5 +104,5 @@ func first(hint []phrase.Text) phrase.Text {
 	return hint[0]
 }
 
-// said converts a text to a value of a problem.
-func said(t phrase.Text) Reason { return ReasonOf(t.String(), t.Code(), t.Args()) }
+// phraseReason converts a text to a value of a problem.
+func phraseReason(t phrase.Text) Reason { return ReasonOf(t.String(), t.Code(), t.Args()) }

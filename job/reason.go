@@ -21,8 +21,8 @@ type Reason struct {
 	stored string // the English text, and after ReasonMark the code and arguments in JSON
 }
 
-// coded is the second part of a stored reason, and the form of a reason within another.
-type coded struct {
+// reasonParts is the second part of a stored reason, and the form of a reason within another.
+type reasonParts struct {
 	Code string         `json:"code"`
 	Args map[string]any `json:"args,omitempty"`
 }
@@ -41,7 +41,7 @@ func ReasonOf(english, code string, args map[string]any) Reason {
 	var text bytes.Buffer
 	to := json.NewEncoder(&text)
 	to.SetEscapeHTML(false)
-	_ = to.Encode(coded{code, args})
+	_ = to.Encode(reasonParts{code, args})
 	r.stored += ReasonMark + strings.TrimSuffix(text.String(), "\n")
 	return r
 }
@@ -130,7 +130,7 @@ func (r Reason) parts() (code string, args map[string]any) {
 		return "", nil
 	}
 	text, written, isCoded := strings.Cut(r.stored, ReasonMark)
-	var c coded
+	var c reasonParts
 	from := json.NewDecoder(strings.NewReader(written))
 	from.UseNumber()
 	if !isCoded || from.Decode(&c) != nil || c.Code == "" {

@@ -128,21 +128,21 @@ func (r *RunSpec) IsHandedOver() bool {
 // with each kind of work written out.
 func (r RunSpec) MarshalJSON() ([]byte, error) {
 	v := reflect.ValueOf(&r).Elem()
-	b, said := []byte{'{'}, 0
+	b, fields := []byte{'{'}, 0
 	for _, f := range fieldsOf(runSpecType) {
 		value := f.of(v)
 		if !isSaid(value) {
 			continue
 		}
-		b = append(appendJSONText(appendComma(b, said), f.name), ':')
+		b = append(appendJSONText(appendComma(b, fields), f.name), ':')
 		if flow, ok := value.Interface().(*Flow); ok { // its steps have work
 			text, err := json.Marshal(flow)
 			if err != nil {
 				return nil, err
 			}
 			b = append(b, text...)
-			said++
-		} else if said++; f.isWork() && !isStoredShort(value) {
+			fields++
+		} else if fields++; f.isWork() && !isStoredShort(value) {
 			b, _, _ = appendFields(append(b, '{'), value.Elem())
 			b = append(b, '}')
 		} else {
@@ -235,7 +235,7 @@ func (v *validator) misplaced(kind Work, at *path) {
 		if owner < 0 || fields[owner].name == string(kind) {
 			continue
 		}
-		if said := run.get(f.name); said != nil && said.kind != nullNode {
+		if value := run.get(f.name); value != nil && value.kind != nullNode {
 			v.report(at.field(f.name), phrase.OnlyWithRun.Of(fields[owner].name))
 		}
 	}

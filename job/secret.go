@@ -87,7 +87,7 @@ func silent(escape escaper, source string) escaper {
 func (v *validator) knowSecret(at *path, namespace, name string) {
 	if v.unknownSecret != nil {
 		if why := v.unknownSecret(namespace, name); !why.IsZero() && !v.doc.isBroken(at.String(), false) {
-			v.record(at, why, said(phrase.SetSecret.Of(name)))
+			v.record(at, why, phraseReason(phrase.SetSecret.Of(name)))
 		}
 	}
 }

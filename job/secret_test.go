@@ -65,9 +65,9 @@ func TestAnAttemptNeverRunsWithoutItsSecrets(t *testing.T) {
 		t.Errorf("without b: %v", err)
 	}
 	d.Secrets["b"] = "{{ two }}"
-	made, err := j.Expand(d)
-	if err != nil || made.Shell.Env["A"] != "one" || made.Shell.Env["B"] != "{{ two }}" || made.Shell.Files["C"] != "one" {
-		t.Errorf("with both: %+v, %v", made, err)
+	spec, err := j.Expand(d)
+	if err != nil || spec.Shell.Env["A"] != "one" || spec.Shell.Env["B"] != "{{ two }}" || spec.Shell.Files["C"] != "one" {
+		t.Errorf("with both: %+v, %v", spec, err)
 	}
 }
 

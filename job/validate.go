@@ -90,7 +90,7 @@ func (j *Job) Validate(options ...Option) error {
 // report records a problem of a field, at its actual or expected position in the text.
 func (v *validator) report(at *path, message phrase.Text, hint ...phrase.Text) {
 	if !v.doc.isBroken(at.String(), false) {
-		v.record(at, said(message), said(first(hint)))
+		v.record(at, phraseReason(message), phraseReason(first(hint)))
 	}
 }
 

@@ -189,24 +189,24 @@ func (v *validator) success(j *Job, s *Success, at *path) {
 }
 
 func (v *validator) retry(j *Job, filled *Policy, at *path) {
-	said, r := j.Policy.Retry, filled.Retry
-	if said == nil || j.Run.traits().isFlow {
+	own, r := j.Policy.Retry, filled.Retry
+	if own == nil || j.Run.traits().isFlow {
 		return
 	}
 	if *r.Attempts == 0 {
-		v.refuse(said.Attempts == nil, at.field("attempts"), phrase.AttemptsMissing, phrase.AttemptsForm)
+		v.refuse(own.Attempts == nil, at.field("attempts"), phrase.AttemptsMissing, phrase.AttemptsForm)
 		return
 	}
-	if said.Max != 0 && r.Max < *r.Backoff {
+	if own.Max != 0 && r.Max < *r.Backoff {
 		v.refuse(true, at.field("max"), phrase.BelowBackoff.Of(r.Max, *r.Backoff))
 	}
 	if r.Within != 0 && r.Within < *r.Backoff {
 		v.refuse(true, at.field("within"), phrase.NeverRetried.Of(r.Within, *r.Backoff))
 	}
-	v.refuse(len(said.ExitCodes) > 0 && !j.Run.traits().hasExitCode, at.field("exit_codes"), phrase.OnlyWithOr.Of(exitCodeWorks()))
-	v.refuse(len(said.ExitCodes) > 0 && !slices.Contains(r.On, RetryFailed), at.field("exit_codes"), phrase.OnlyOnFailed)
-	for i, outcome := range said.On {
-		v.refuse(slices.Contains(said.On[:i], outcome), at.field("on").item(i), phrase.GivenTwice.Of(string(outcome)))
+	v.refuse(len(own.ExitCodes) > 0 && !j.Run.traits().hasExitCode, at.field("exit_codes"), phrase.OnlyWithOr.Of(exitCodeWorks()))
+	v.refuse(len(own.ExitCodes) > 0 && !slices.Contains(r.On, RetryFailed), at.field("exit_codes"), phrase.OnlyOnFailed)
+	for i, outcome := range own.On {
+		v.refuse(slices.Contains(own.On[:i], outcome), at.field("on").item(i), phrase.GivenTwice.Of(string(outcome)))
 	}
 }
 

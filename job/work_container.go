@@ -219,12 +219,12 @@ func (c *Container) check(v *validator, j *Job, run *path) {
 	}
 	v.refuse(c.StopSignal != "" && !signalPattern.MatchString(c.StopSignal), at.field("stop_signal"), phrase.NotSignal.Of(quote(c.StopSignal)), phrase.Example.Of("SIGTERM, SIGINT or SIGQUIT"))
 	if !c.UnsafeParams {
-		var words []positioned
+		var words []wordAt
 		for i, text := range c.Command {
-			words = append(words, positioned{at.field("command").item(i), text})
+			words = append(words, wordAt{at.field("command").item(i), text})
 		}
 		for i, text := range c.Args {
-			words = append(words, positioned{at.field("args").item(i), text})
+			words = append(words, wordAt{at.field("args").item(i), text})
 		}
 		v.checkPositions(j.paramNames(), words, c.Env, at.field("env"))
 	}

@@ -188,7 +188,7 @@ func (c *Cron) schedule(name string, schedule Schedule, j Job) (EntryID, error) 
 		return 0, errors.New("add an entry: the other instances have to know it: add entries before Start")
 	}
 	switch s := schedule.(type) {
-	case *extended:
+	case *otherSchedule:
 		within, err := s.within(c.location)
 		if err != nil {
 			return 0, err
@@ -196,7 +196,7 @@ func (c *Cron) schedule(name string, schedule Schedule, j Job) (EntryID, error) 
 		schedule = within
 	case ConstantDelaySchedule:
 		if c.open != nil {
-			schedule = shared{s}
+			schedule = epochDelay{s}
 		}
 	}
 	c.names[name]++
@@ -265,11 +265,11 @@ func (c *Cron) planned(e *Entry) []belfry.JobOption {
 	var expression string
 	var location *time.Location
 	switch s := e.Schedule.(type) {
-	case shared:
+	case epochDelay:
 		return []belfry.JobOption{belfry.Every(s.Delay)}
 	case *SpecSchedule:
 		expression, location = s.expression(), s.in(c.location)
-	case *extended:
+	case *otherSchedule:
 		expression, location = s.text, s.location
 	default:
 		return nil

@@ -50,15 +50,15 @@ var standard = NewParser(Minute | Hour | Dom | Month | Dow | Descriptor)
 // ParseStandard reads an expression with five fields, or a descriptor.
 func ParseStandard(spec string) (Schedule, error) { return standard.Parse(spec) }
 
-// extended is the schedule of an expression that robfig/cron does not know, such as L in a day field.
-type extended struct {
+// otherSchedule is the schedule of an expression that robfig/cron does not know, such as L in a day field.
+type otherSchedule struct {
 	text     string
 	location *time.Location // nil for the zone of the Cron
 	next     cron.Schedule
 }
 
 // Next returns the next time after a moment, in the zone of the moment.
-func (s *extended) Next(t time.Time) time.Time {
+func (s *otherSchedule) Next(t time.Time) time.Time {
 	next := s.next.Next(t)
 	if next.IsZero() {
 		return next
@@ -67,7 +67,7 @@ func (s *extended) Next(t time.Time) time.Time {
 }
 
 // within returns the schedule in the zone of a Cron.
-func (s *extended) within(location *time.Location) (*extended, error) {
+func (s *otherSchedule) within(location *time.Location) (*otherSchedule, error) {
 	if s.location != nil {
 		return s, nil
 	}
@@ -75,7 +75,7 @@ func (s *extended) within(location *time.Location) (*extended, error) {
 	if err != nil {
 		return nil, fmt.Errorf("expression %q: %w", s.text, err)
 	}
-	return &extended{s.text, location, next}, nil
+	return &otherSchedule{s.text, location, next}, nil
 }
 
 // ConstantDelaySchedule is due after a delay, again and again.
@@ -91,11 +91,11 @@ func (s ConstantDelaySchedule) Next(t time.Time) time.Time {
 	return t.Add(s.Delay - time.Duration(t.Nanosecond()))
 }
 
-// shared is a delay that counts from 1970-01-01T00:00:00Z, so that all instances mean the same times.
-type shared struct{ ConstantDelaySchedule }
+// epochDelay is a delay that counts from 1970-01-01T00:00:00Z, so that all instances mean the same times.
+type epochDelay struct{ ConstantDelaySchedule }
 
 // Next returns the next time after a moment.
-func (s shared) Next(t time.Time) time.Time {
+func (s epochDelay) Next(t time.Time) time.Time {
 	since := t.Sub(time.Unix(0, 0))
 	return t.Add(s.Delay - since%s.Delay)
 }
@@ -199,7 +199,7 @@ func parse(fields []string, location *time.Location) (Schedule, error) {
 			return s, nil
 		}
 	}
-	s, err := (&extended{text: strings.Join(fields, " ")}).within(location)
+	s, err := (&otherSchedule{text: strings.Join(fields, " ")}).within(location)
 	if err != nil {
 		return nil, err
 	}

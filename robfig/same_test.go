@@ -48,7 +48,7 @@ func TestSchedulesFallDueAsInRobfigCron(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 			continue
 		}
-		if e, ok := s.(*extended); ok {
+		if e, ok := s.(*otherSchedule); ok {
 			if s, err = e.within(c.from.Location()); err != nil {
 				t.Fatal(err)
 			}

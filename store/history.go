@@ -228,19 +228,19 @@ type Retention struct {
 type JobKeeps map[job.ID]job.Keep
 
 // Of returns the entry of a job in Jobs, and false if it has none.
-func (r *Retention) Of(uid job.ID) (keep job.Keep, said bool) {
+func (r *Retention) Of(uid job.ID) (keep job.Keep, isSet bool) {
 	if r.Jobs == nil {
 		return job.Keep{}, false
 	}
-	keep, said = (*r.Jobs)[uid]
-	return keep, said
+	keep, isSet = (*r.Jobs)[uid]
+	return keep, isSet
 }
 
 // With returns the retention of a job with its own settings.
-func (r Retention) With(said job.Keep) Retention {
+func (r Retention) With(keep job.Keep) Retention {
 	return Retention{
-		Runs:      cmp.Or(said.Runs, r.Runs),
-		For:       cmp.Or(time.Duration(said.For), r.For),
-		OutputFor: cmp.Or(time.Duration(said.OutputFor), r.OutputFor),
+		Runs:      cmp.Or(keep.Runs, r.Runs),
+		For:       cmp.Or(time.Duration(keep.For), r.For),
+		OutputFor: cmp.Or(time.Duration(keep.OutputFor), r.OutputFor),
 	}
 }

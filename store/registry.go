@@ -58,15 +58,15 @@ func Candidates(registered []Registration, listed []job.Document) []Registration
 	slices.SortStableFunc(all, func(a, b Registration) int {
 		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Address, b.Address))
 	})
-	kept := all[:0]
+	rest := all[:0]
 	for _, one := range all {
-		if n := len(kept); n > 0 && kept[n-1].Group == one.Group && kept[n-1].Address == one.Address {
-			kept[n-1].Listed = kept[n-1].Listed || one.Listed // the executor is registered as well
+		if n := len(rest); n > 0 && rest[n-1].Group == one.Group && rest[n-1].Address == one.Address {
+			rest[n-1].Listed = rest[n-1].Listed || one.Listed // the executor is registered as well
 			continue
 		}
-		kept = append(kept, one)
+		rest = append(rest, one)
 	}
-	return kept
+	return rest
 }
 
 // Live reports whether a registration is live at a moment of the store's clock.

@@ -74,12 +74,12 @@ func run(ctx context.Context) error {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
-		made, err := report.Result(r.Context(), id)
+		result, err := report.Result(r.Context(), id)
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadGateway)
 			return
 		}
-		_ = json.NewEncoder(w).Encode(made)
+		_ = json.NewEncoder(w).Encode(result)
 	})
 	listener, err := net.Listen("tcp", cmp.Or(os.Getenv("LISTEN"), "127.0.0.1:8080"))
 	if err != nil {

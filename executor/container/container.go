@@ -100,12 +100,12 @@ type Watch interface {
 	Fenced(executor.Process) bool
 }
 
-// unwatched is a Watch without effect.
-type unwatched struct{}
+// noWatch is a Watch without effect.
+type noWatch struct{}
 
-func (unwatched) Spawning(executor.Process) error { return nil }
-func (unwatched) Ended(executor.Process)          {}
-func (unwatched) Fenced(executor.Process) bool    { return false }
+func (noWatch) Spawning(executor.Process) error { return nil }
+func (noWatch) Ended(executor.Process)          {}
+func (noWatch) Fenced(executor.Process) bool    { return false }
 
 // Config configures an Executor.
 type Config struct {
@@ -147,7 +147,7 @@ func New(config Config) *Executor {
 		config.Log = slog.New(slog.DiscardHandler)
 	}
 	if config.Watch == nil {
-		config.Watch = unwatched{}
+		config.Watch = noWatch{}
 	}
 	e := &Executor{config: config, engine: config.Engine, awayRest: awayRest, killWait: killWait, live: map[string]bool{}, uses: map[job.ID]int{}, idle: map[job.ID]*idleFlow{}}
 	e.Allow(config.Settings)

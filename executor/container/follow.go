@@ -184,17 +184,17 @@ func (r *attempt) read(ctx context.Context, ended <-chan struct{}) {
 
 // writers return the output of the attempt, which is searched on its way.
 func (r *attempt) writers() (stdout, stderr io.Writer) {
-	return &searched{r.out.Stdout, r.match.Stream(0)}, &searched{r.out.Stderr, r.match.Stream(1)}
+	return &searchWriter{r.out.Stdout, r.match.Stream(0)}, &searchWriter{r.out.Stderr, r.match.Stream(1)}
 }
 
-// searched is a writer whose text is searched.
-type searched struct {
+// searchWriter is a writer whose text is searched.
+type searchWriter struct {
 	to    io.Writer
 	match *verdict.StreamMatcher
 }
 
 // Write implements io.Writer.
-func (s *searched) Write(p []byte) (int, error) {
+func (s *searchWriter) Write(p []byte) (int, error) {
 	s.match.Write(p)
 	_, _ = s.to.Write(p) // it never fails
 	return len(p), nil

@@ -54,16 +54,16 @@ func (r *attempt) pull(ctx context.Context, name string, login *engine.Login) er
 	}
 	say("pulling %s", name)
 	began := time.Now()
-	said := began
+	at := began
 	layers := map[string][2]int64{} // loaded and total bytes per layer
 	err := r.engine.Pull(ctx, name, login, func(p engine.Progress) {
 		if p.ID != "" && p.ProgressDetail.Total > 0 && p.Status == "Downloading" {
 			layers[p.ID] = [2]int64{p.ProgressDetail.Current, p.ProgressDetail.Total}
 		}
-		if time.Since(said) < progressEvery {
+		if time.Since(at) < progressEvery {
 			return
 		}
-		said = time.Now()
+		at = time.Now()
 		var loaded, all int64
 		for _, l := range layers {
 			loaded, all = loaded+l[0], all+l[1]

@@ -251,10 +251,10 @@ func judged(response *http.Response, h *job.HTTP, b *body) executor.Result {
 	}
 	var why job.Reason
 	if b.pattern != "" {
-		why = unmatched(b.kept, b.cut, b.pattern)
+		why = unmatched(b.text, b.cut, b.pattern)
 	}
 	if why.IsZero() && len(b.json) > 0 {
-		why = unmatchedJSON(b.kept, b.cut, b.json)
+		why = unmatchedJSON(b.text, b.cut, b.json)
 	}
 	if !why.IsZero() {
 		return executor.Result{Outcome: job.OutcomeFailed, Reason: why}
@@ -271,15 +271,15 @@ func withValue(response *http.Response, b *body) executor.Result {
 	kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type"))
 	isJSON := kind == "application/json" || strings.HasSuffix(kind, "+json")
 	switch {
-	case !isJSON && !json.Valid(b.kept), len(bytes.TrimSpace(b.kept)) == 0:
+	case !isJSON && !json.Valid(b.text), len(bytes.TrimSpace(b.text)) == 0:
 	case b.read > job.ResultMax:
 		if isJSON {
 			r.Outcome, r.Reason = job.OutcomeFailed, reason.ValueTooLong.Of(int(b.read), job.ResultMax)
 		}
-	case !json.Valid(b.kept):
+	case !json.Valid(b.text):
 		r.Outcome, r.Reason = job.OutcomeFailed, reason.ValueNotJSON.Of()
 	default:
-		r.Value = bytes.TrimSpace(b.kept)
+		r.Value = bytes.TrimSpace(b.text)
 	}
 	return r
 }
@@ -393,8 +393,8 @@ type body struct {
 	keep    bool              // its JSON is the result
 
 	read int64
-	kept []byte
-	cut  bool // kept is incomplete
+	text []byte
+	cut  bool // text is incomplete
 	// begin has the first line of the body, for the cause of a failure.
 	begin []byte
 }
@@ -410,8 +410,8 @@ func (b *body) Write(p []byte) (int, error) {
 	b.out.Write(p) // it never fails
 	b.begin = append(b.begin, p[:min(len(p), reason.CauseLook-len(b.begin))]...)
 	if b.pattern != "" || len(b.json) > 0 || b.keep {
-		n := min(len(p), matchMax-len(b.kept))
-		b.kept = append(b.kept, p[:n]...)
+		n := min(len(p), matchMax-len(b.text))
+		b.text = append(b.text, p[:n]...)
 		b.cut = b.cut || n < len(p)
 	}
 	return len(p), nil
@@ -438,9 +438,9 @@ func (n errRedirects) Error() string {
 // the first answer as final.
 func redirectPolicy(h *job.HTTP, log io.Writer) func(*http.Request, []*http.Request) error {
 	limit := limitOf(h.Redirects)
-	kept := harmless
+	headers := harmless
 	if !slices.ContainsFunc(slices.Collect(maps.Keys(h.Headers)), func(name string) bool { return strings.EqualFold(name, idempotencyKey) }) {
-		kept = append(slices.Clone(harmless), idempotencyKey)
+		headers = append(slices.Clone(harmless), idempotencyKey)
 	}
 	elsewhere := false
 	return func(next *http.Request, via []*http.Request) error {
@@ -454,7 +454,7 @@ func redirectPolicy(h *job.HTTP, log io.Writer) func(*http.Request, []*http.Requ
 		without := ""
 		if elsewhere {
 			for name := range next.Header {
-				if !slices.Contains(kept, name) {
+				if !slices.Contains(headers, name) {
 					delete(next.Header, name)
 				}
 			}

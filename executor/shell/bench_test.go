@@ -123,7 +123,7 @@ func BenchmarkSpawn(b *testing.B) {
 
 // stopwatch is a Watch that notes when each process was there.
 type stopwatch struct {
-	unwatched
+	noWatch
 	mu    sync.Mutex
 	began time.Time
 	took  []time.Duration

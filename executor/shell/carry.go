@@ -52,7 +52,7 @@ func hasPidfd() bool {
 
 // carry leaves a command to the next version of the program. Until then its output only
 // fills the pipe.
-func (p *prepared) carry(s *supervision, match *verdict.Matcher) executor.Result {
+func (p *preparedCommand) carry(s *supervision, match *verdict.Matcher) executor.Result {
 	c := handoff{
 		PID: s.proc.pid, Began: s.began, Cgroup: p.cgroup.path(), Dir: p.scriptDir, Result: p.result,
 		Limits: p.limits, CPUTime: p.cpuTime, OOMKills: p.oomKills}
@@ -83,7 +83,7 @@ func (e *Executor) resume(ctx context.Context, a executor.Attempt, out executor.
 	if !isChild(c.PID) {
 		return lost(fmt.Errorf("process %d is not its child", c.PID))
 	}
-	p := &prepared{
+	p := &preparedCommand{
 		limits: c.Limits, cpuTime: c.CPUTime, oomKills: c.OOMKills, cgroup: reopenCgroup(c.Cgroup), scriptDir: c.Dir, result: c.Result,
 		stdout: fdpass.File(c.Stdout, "output"), stderr: fdpass.File(c.Stderr, "output"),
 		watched: executor.Process{Run: a.Run.ID, Number: a.Number, PID: c.PID, Cgroup: c.Cgroup, Grace: a.Grace, Fence: a.Fence},

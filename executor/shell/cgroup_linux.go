@@ -24,9 +24,9 @@ type cgroups struct {
 	// alive.
 	lock int
 
-	mu   sync.Mutex
-	made int
-	free []*cgroup
+	mu    sync.Mutex
+	count int
+	free  []*cgroup
 }
 
 // cgroup is the cgroup of a command. A nil one is none, and is empty.
@@ -308,9 +308,9 @@ func (c *cgroups) take(limits job.Limits, features Features) (*cgroup, error) {
 	if n := len(c.free); n > 0 {
 		g, c.free = c.free[n-1], c.free[:n-1]
 	}
-	name := c.made
+	name := c.count
 	if g == nil {
-		c.made++
+		c.count++
 	}
 	c.mu.Unlock()
 	if g == nil {

@@ -19,8 +19,8 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// prepared is a command that is ready to start, with the resources to free afterwards.
-type prepared struct {
+// preparedCommand is a command that is ready to start, with the resources to free afterwards.
+type preparedCommand struct {
 	path string // the file to execute
 	// missing is why there is no such file. The attempt starts and fails, as if the program had
 	// failed.
@@ -53,7 +53,7 @@ type prepared struct {
 }
 
 // prepare makes and checks everything that is possible before there is a process.
-func (e *Executor) prepare(a executor.Attempt) (_ *prepared, err error) {
+func (e *Executor) prepare(a executor.Attempt) (_ *preparedCommand, err error) {
 	expanded, err := a.Job.Expand(a.Data)
 	if err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ func (e *Executor) prepare(a executor.Attempt) (_ *prepared, err error) {
 	if spec == nil {
 		return nil, errors.New("the job has no run.shell")
 	}
-	p := &prepared{null: e.null, cgroups: e.cgroups, dir: spec.Dir, umask: spec.Umask, nice: spec.Nice, stdin: spec.Stdin, ends: [2]int{-1, -1}}
+	p := &preparedCommand{null: e.null, cgroups: e.cgroups, dir: spec.Dir, umask: spec.Umask, nice: spec.Nice, stdin: spec.Stdin, ends: [2]int{-1, -1}}
 	defer func() {
 		if err != nil {
 			p.release()
@@ -122,7 +122,7 @@ func (e *Executor) prepare(a executor.Attempt) (_ *prepared, err error) {
 
 // bound checks the job's settings against the node's limits, and clears p.umask if the spawners
 // have it already.
-func (e *Executor) bound(p *prepared) error {
+func (e *Executor) bound(p *preparedCommand) error {
 	if p.nice < e.config.NiceMin {
 		return fmt.Errorf("run.nice: %d is below shell.nice_min in the configuration of the node, which is %d", p.nice, e.config.NiceMin)
 	}
@@ -147,7 +147,7 @@ func deref(d *job.Duration) job.Duration {
 }
 
 // environment returns the variables of the command, and the PATH among them.
-func (e *Executor) environment(a executor.Attempt, spec *job.Shell, p *prepared) ([]string, string) {
+func (e *Executor) environment(a executor.Attempt, spec *job.Shell, p *preparedCommand) ([]string, string) {
 	data := a.Data
 	data.Run, data.Attempt = a.Run.ID, a.Number
 	data.Params = make(map[string]string, len(a.Job.Params))
@@ -196,7 +196,7 @@ func lookPath(name, path string) (string, error) {
 
 // limit sets up the limits of the command, and other settings that a shell must make where threads
 // cannot.
-func (e *Executor) limit(p *prepared, spec *job.Shell, timeout time.Duration) {
+func (e *Executor) limit(p *preparedCommand, spec *job.Shell, timeout time.Duration) {
 	if spec.Limits != nil {
 		p.limits = *spec.Limits
 	}
@@ -251,7 +251,7 @@ func hardLimit(resource int) int64 {
 // output. It is called right before the process starts: waiting commands, possibly thousands, have
 // no open files. If threads share the node's files, each file slows down the creation of each
 // process (see link).
-func (e *Executor) openFiles(p *prepared) (err error) {
+func (e *Executor) openFiles(p *preparedCommand) (err error) {
 	if e.cgroups != nil {
 		if p.cgroup, err = e.cgroups.take(p.limits, e.features); err != nil {
 			return err
@@ -280,7 +280,7 @@ const stdFiles = 3
 // files are the files of a new process: its input, output and errors, and its cgroup if it has one.
 type files []int
 
-func (p *prepared) files() files {
+func (p *preparedCommand) files() files {
 	list := files{int(p.input.Fd()), p.ends[0], p.ends[1]}
 	if p.cgroup != nil {
 		list = append(list, p.cgroup.fd)
@@ -289,7 +289,7 @@ func (p *prepared) files() files {
 }
 
 // closePipes closes the ends of the pipes that are read from.
-func (p *prepared) closePipes() {
+func (p *preparedCommand) closePipes() {
 	for _, f := range []*os.File{p.stdout, p.stderr} {
 		if f != nil {
 			f.Close()
@@ -298,7 +298,7 @@ func (p *prepared) closePipes() {
 }
 
 // closeChildEnds closes the files of the child in this process.
-func (p *prepared) closeChildEnds() {
+func (p *preparedCommand) closeChildEnds() {
 	if p.input != nil && p.input != p.null {
 		p.input.Close()
 	}
@@ -312,7 +312,7 @@ func (p *prepared) closeChildEnds() {
 }
 
 // release frees what the command needed until its end.
-func (p *prepared) release() {
+func (p *preparedCommand) release() {
 	if p.carried {
 		return
 	}

@@ -166,7 +166,7 @@ func (e *Executor) pump(pipe *os.File, to io.Writer, match *verdict.StreamMatche
 // supervision is the state of a command from the start of its process to the end of its group.
 type supervision struct {
 	proc     *process
-	prepared *prepared
+	prepared *preparedCommand
 	watch    Watch
 	grace    time.Duration
 	drained  <-chan struct{} // closed at the end of the output

@@ -20,7 +20,7 @@ func TestProcessThatEndedBeforeItsContextEndedOnItsOwn(t *testing.T) {
 	p := endedProcess(t)
 	ctx, cancel := context.WithCancelCause(context.Background())
 	cancel(executor.ErrFenced)
-	s := supervision{proc: p, prepared: &prepared{}, grace: time.Second}
+	s := supervision{proc: p, prepared: &preparedCommand{}, grace: time.Second}
 	if !p.gone() {
 		t.Error("a process that was not waited for yet seems to run")
 	}
@@ -37,7 +37,7 @@ func TestProcessThatEndedBeforeItsGraceWasNotKilled(t *testing.T) {
 		p := endedProcess(t)
 		p.watch()
 		<-p.exited
-		s := supervision{proc: p, prepared: &prepared{}, grace: 1}
+		s := supervision{proc: p, prepared: &preparedCommand{}, grace: 1}
 		if s.end(); !s.killed.IsZero() || s.ended.IsZero() {
 			t.Fatal("a process that had ended was killed")
 		}

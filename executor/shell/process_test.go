@@ -179,7 +179,7 @@ func TestLeftoverProcessesAreEnded(t *testing.T) {
 }
 
 // fencing is a Watch that has ended all attempts.
-type fencing struct{ unwatched }
+type fencing struct{ noWatch }
 
 func (fencing) Fenced(executor.Process) bool { return true }
 
@@ -198,7 +198,7 @@ func TestAttemptEndedByTheWatchdogIsLost(t *testing.T) {
 
 // finder is a Watch that finds remaining processes by a file that they write.
 type finder struct {
-	unwatched
+	noWatch
 	pid   atomic.Int64
 	calls atomic.Int64
 	ended atomic.Int64

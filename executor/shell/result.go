@@ -22,13 +22,13 @@ const resultVariable = verdict.ResultVariable
 const filePrefix = "file-"
 
 // makeResult makes the file for the result of a command.
-func (p *prepared) makeResult(temp string) (err error) {
+func (p *preparedCommand) makeResult(temp string) (err error) {
 	p.result, err = p.newFile(temp, "result", "")
 	return err
 }
 
 // newFile makes a file in the folder of the attempt, which its user alone can read.
-func (p *prepared) newFile(temp, name, text string) (file string, err error) {
+func (p *preparedCommand) newFile(temp, name, text string) (file string, err error) {
 	if p.scriptDir == "" {
 		if p.scriptDir, err = os.MkdirTemp(temp, scriptFolder()); err != nil {
 			return "", err
@@ -48,7 +48,7 @@ func (p *prepared) newFile(temp, name, text string) (file string, err error) {
 
 // giveFolder gives the folder of the attempt to its user. All files must exist before: the user
 // could replace the folder by a link to a place where only this process may write.
-func (p *prepared) giveFolder() error {
+func (p *preparedCommand) giveFolder() error {
 	if p.scriptDir == "" || !p.account.change {
 		return nil
 	}
@@ -56,7 +56,7 @@ func (p *prepared) giveFolder() error {
 }
 
 // makeFiles writes the files of the job, and puts their paths into its environment.
-func (p *prepared) makeFiles(temp string, spec *job.Shell) error {
+func (p *preparedCommand) makeFiles(temp string, spec *job.Shell) error {
 	if len(spec.Files) > 0 && spec.Env == nil {
 		spec.Env = map[string]string{}
 	}
@@ -71,7 +71,7 @@ func (p *prepared) makeFiles(temp string, spec *job.Shell) error {
 }
 
 // readResult returns the result that the command has written, in JSON; nil for none.
-func (p *prepared) readResult() (json.RawMessage, error) {
+func (p *preparedCommand) readResult() (json.RawMessage, error) {
 	if p.result == "" {
 		return nil, nil
 	}

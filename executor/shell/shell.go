@@ -210,7 +210,7 @@ func New(config Config) (*Executor, error) {
 		config.Spawns = spawnsPerProcessor * runtime.GOMAXPROCS(0)
 	}
 	if config.Watch == nil {
-		config.Watch = unwatched{}
+		config.Watch = noWatch{}
 	}
 	if config.Umask == nil {
 		config.Umask = new(DefaultUmask)
@@ -265,14 +265,14 @@ func (e *Executor) Close() error {
 	return e.null.Close()
 }
 
-// unwatched is a Watch without effect.
-type unwatched struct{}
+// noWatch is a Watch without effect.
+type noWatch struct{}
 
-func (unwatched) Spawning(executor.Process) error { return nil }
-func (unwatched) Spawned(executor.Process)        {}
-func (unwatched) Ended(executor.Process)          {}
-func (unwatched) Fenced(executor.Process) bool    { return false }
-func (unwatched) EndRest(executor.Process) int    { return 0 }
+func (noWatch) Spawning(executor.Process) error { return nil }
+func (noWatch) Spawned(executor.Process)        {}
+func (noWatch) Ended(executor.Process)          {}
+func (noWatch) Fenced(executor.Process) bool    { return false }
+func (noWatch) EndRest(executor.Process) int    { return 0 }
 
 // Run executes an attempt of a job with run.shell.
 func (e *Executor) Run(ctx context.Context, a executor.Attempt, out executor.Output) executor.Result {
@@ -305,7 +305,7 @@ func (e *Executor) Run(ctx context.Context, a executor.Attempt, out executor.Out
 }
 
 // follow reads the output of an attempt's command, and waits for its end.
-func (e *Executor) follow(ctx context.Context, a executor.Attempt, p *prepared, s *supervision, match *verdict.Matcher, out executor.Output) executor.Result {
+func (e *Executor) follow(ctx context.Context, a executor.Attempt, p *preparedCommand, s *supervision, match *verdict.Matcher, out executor.Output) executor.Result {
 	drained := make(chan struct{}) // closed at the end of both pipes
 	var ended atomic.Int32
 	pump := func(from *os.File, to io.Writer, match *verdict.StreamMatcher) {
@@ -358,7 +358,7 @@ type (
 )
 
 // spawn starts the process, once fewer than Config.Spawns others are being started.
-func (e *Executor) spawn(ctx context.Context, a executor.Attempt, p *prepared) (*process, error) {
+func (e *Executor) spawn(ctx context.Context, a executor.Attempt, p *preparedCommand) (*process, error) {
 	var proc *process
 	err := e.spawners.do(ctx, func(s *spawner) error {
 		defer p.closeChildEnds()
@@ -416,7 +416,7 @@ func (e *Executor) short(ctx context.Context, err error) executor.Result {
 }
 
 // notSpawned is the result of an attempt whose process could not be started.
-func (e *Executor) notSpawned(ctx context.Context, p *prepared, err error, out executor.Output) executor.Result {
+func (e *Executor) notSpawned(ctx context.Context, p *preparedCommand, err error, out executor.Output) executor.Result {
 	var unstarted errUnstarted
 	if errors.As(err, &unstarted) {
 		return executor.Result{Outcome: job.OutcomeFailed, Reason: job.Text(unstarted.Error()), Unstarted: true}
@@ -462,7 +462,7 @@ func (e *Executor) notSpawned(ctx context.Context, p *prepared, err error, out e
 
 // whyDenied explains why a program may not be executed. The user of the command may lack
 // access to its directory even if the node has it.
-func (p *prepared) whyDenied() string {
+func (p *preparedCommand) whyDenied() string {
 	if p.missing == nil && strings.Contains(p.path, "/") {
 		file := p.path
 		if !filepath.IsAbs(file) {

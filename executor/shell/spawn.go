@@ -40,17 +40,17 @@ type spawners struct {
 
 // spawner creates processes on its thread, one at a time.
 type spawner struct {
-	// orders and made are unbuffered; each order is answered in made. orders is closed at the end.
-	orders chan order
-	made   chan spawnResult
-	link   link
+	// orders and results are unbuffered; each order is answered in results. orders is closed at the end.
+	orders  chan order
+	results chan spawnResult
+	link    link
 	// spoiled is set when the settings of the thread could not be restored.
 	spoiled bool
 }
 
 // order is a process to make, with its files by the numbers that they have for the node.
 type order struct {
-	*prepared
+	*preparedCommand
 	files files
 }
 
@@ -101,7 +101,7 @@ func (s *spawners) another() {
 // start starts an idle spawner. Its thread ends with it, because it is never unlocked: no other
 // goroutine may have its settings.
 func (s *spawners) start() {
-	one := &spawner{orders: make(chan order), made: make(chan spawnResult)}
+	one := &spawner{orders: make(chan order), results: make(chan spawnResult)}
 	var theirs int
 	one.link, theirs = newLink(s.keep)
 	ready := make(chan struct{})
@@ -112,7 +112,7 @@ func (s *spawners) start() {
 			close(ready)
 			for o := range one.orders {
 				pid, err := one.makeProcess(o, s.baseNice)
-				one.made <- spawnResult{pid, err}
+				one.results <- spawnResult{pid, err}
 			}
 		})
 	})
@@ -154,7 +154,7 @@ func (s *spawner) end() {
 }
 
 // fork makes the process.
-func (s *spawner) fork(p *prepared) (pid int, err error) {
+func (s *spawner) fork(p *preparedCommand) (pid int, err error) {
 	if p.missing != nil {
 		return 0, p.missing
 	}
@@ -163,7 +163,7 @@ func (s *spawner) fork(p *prepared) (pid int, err error) {
 		return 0, errUnopened{err}
 	}
 	s.orders <- o
-	m := <-s.made
+	m := <-s.results
 	return m.pid, m.err
 }
 
@@ -176,14 +176,14 @@ func (s *spawner) makeProcess(o order, baseNice int) (pid int, err error) {
 	defer s.link.drop(list)
 	err = s.withNice(baseNice, o.nice, func() error {
 		defer s.withUmask(o.umask)()
-		pid, err = startProcess(o.prepared, list)
+		pid, err = startProcess(o.preparedCommand, list)
 		return err
 	})
 	return pid, err
 }
 
 // startProcess makes the process with files by the numbers that they have for the thread.
-func startProcess(p *prepared, list files) (pid int, err error) {
+func startProcess(p *preparedCommand, list files) (pid int, err error) {
 	attr := &syscall.ProcAttr{
 		Dir:   p.dir,
 		Env:   p.env,

@@ -49,7 +49,7 @@ func TestCommandsThatCannotStart(t *testing.T) {
 	}
 }
 
-type refuser struct{ unwatched }
+type refuser struct{ noWatch }
 
 func (refuser) Spawning(executor.Process) error { return errors.New("the disk is full") }
 

@@ -16,7 +16,7 @@ import (
 
 // recorder is a watch that records its calls.
 type recorder struct {
-	unwatched
+	noWatch
 	mu    sync.Mutex
 	lines []string
 	last  executor.Process

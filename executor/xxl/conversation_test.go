@@ -158,9 +158,9 @@ func (c *conversation) take(l *line) {
 
 // executor_ sends an executor's request to the admin, and compares the answer byte by byte.
 func (c *conversation) executor_(l *line) {
-	var said struct{ RegistryValue string }
-	if json.Unmarshal([]byte(l.Request), &said) == nil && said.RegistryValue != "" {
-		c.serve(said.RegistryValue)
+	var body struct{ RegistryValue string }
+	if json.Unmarshal([]byte(l.Request), &body) == nil && body.RegistryValue != "" {
+		c.serve(body.RegistryValue)
 	}
 	q := httptest.NewRequest(l.Method, l.URI, strings.NewReader(c.real(l.Request)))
 	q.Header = http.Header{}

@@ -167,9 +167,9 @@ func passOnce(ctx context.Context, s *settings, one forward) error {
 	if err != nil {
 		return err
 	}
-	said, err := xxl.ReadAnswer(body)
-	if err == nil && !said.OK() {
-		err = fmt.Errorf("it refused: %s", said.Message)
+	reply, err := xxl.ReadAnswer(body)
+	if err == nil && !reply.OK() {
+		err = fmt.Errorf("it refused: %s", reply.Message)
 	}
 	return err
 }

@@ -135,8 +135,8 @@ func TestAGroupMayHaveATokenOfItsOwn(t *testing.T) {
 			return fmt.Sprintf(`{"registryGroup":"EXECUTOR","registryKey":%q,"registryValue":"http://10.0.0.5:9999"}`, group)
 		}
 		r.say(r.admin, "/api/registry", as(own), registration("g"), 200)
-		if said := r.say(r.admin, "/api/registry", as(own), registration("other"), 500); said.Message != string(xxl.RefusedToken) {
-			t.Errorf("with the token of another group: %s", said.Message)
+		if answer := r.say(r.admin, "/api/registry", as(own), registration("other"), 500); answer.Message != string(xxl.RefusedToken) {
+			t.Errorf("with the token of another group: %s", answer.Message)
 		}
 		a := r.run(plain)
 		b := r.run(`run: {xxl: {group: other, handler: h}}`)

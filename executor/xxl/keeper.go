@@ -79,7 +79,7 @@ func (k *keeper) ended(e *endedRun) {
 	if last.any.Before(sent) {
 		last.any = sent
 	}
-	if e.said.Code != xxl.CodeOK && last.failed.Before(sent) {
+	if e.callback.Code != xxl.CodeOK && last.failed.Before(sent) {
 		last.failed = sent
 	}
 	k.over[e.about.place()] = last
@@ -398,7 +398,7 @@ func (a *Admin) end(ctx context.Context, gone *unreachable, o *outstanding, outc
 	if err != nil {
 		return
 	}
-	e := endedRun{handover: &o.Handover, about: o.about, said: &xxl.Callback{}}
+	e := endedRun{handover: &o.Handover, about: o.about, callback: &xxl.Callback{}}
 	ctx, cancel := context.WithTimeout(ctx, logsWithin)
 	defer cancel()
 	a.readLog(ctx, &e)

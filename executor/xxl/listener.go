@@ -67,29 +67,29 @@ func (a *Admin) answer(w http.ResponseWriter, r *http.Request) error {
 	if path == pathCallback {
 		return a.answerCallbacks(r, body, of)
 	}
-	said, err := xxl.ReadRegistration(body)
+	registration, err := xxl.ReadRegistration(body)
 	if err != nil {
 		return err
 	}
-	if of != "" && of != said.Group {
+	if of != "" && of != registration.Group {
 		a.failures.add(r.RemoteAddr, a.log) // the token belongs to another group
 		return xxl.RefusedToken
 	}
-	if err := s.checkAddress(said.Address, isLocal(r.RemoteAddr)); err != nil {
-		a.log.Warn("an executor was refused", "group", said.Group, "address", said.Address, "caller", r.RemoteAddr, "reason", err)
-		return xxl.Refusal("the address " + said.Address + " is refused: " + err.Error())
+	if err := s.checkAddress(registration.Address, isLocal(r.RemoteAddr)); err != nil {
+		a.log.Warn("an executor was refused", "group", registration.Group, "address", registration.Address, "caller", r.RemoteAddr, "reason", err)
+		return xxl.Refusal("the address " + registration.Address + " is refused: " + err.Error())
 	}
 	if s.Forward != "" {
 		a.forwards.add(forward{path: path, body: body, header: r.Header.Get(xxl.HeaderGroup)})
 	}
 	if path == pathRemove {
-		return a.unregister(r.Context(), said)
+		return a.unregister(r.Context(), registration)
 	}
 	generation := ""
 	if r.Header.Get(xxl.HeaderGroup) != "" {
 		generation = generationD
 	}
-	return a.register(r.Context(), said, generation)
+	return a.register(r.Context(), registration, generation)
 }
 
 // readBody reads a request, which has at most bodyMax bytes, also when it is uncompressed.
@@ -181,8 +181,8 @@ type failures struct {
 }
 
 type failure struct {
-	count int
-	said  time.Time
+	count   int
+	lastLog time.Time
 }
 
 func (f *failures) add(remote string, log *slog.Logger) {
@@ -204,9 +204,9 @@ func (f *failures) add(remote string, log *slog.Logger) {
 		f.byIP[host] = one
 	}
 	one.count++
-	count, say := one.count, time.Since(one.said) >= failuresEvery
+	count, say := one.count, time.Since(one.lastLog) >= failuresEvery
 	if say {
-		one.said = time.Now()
+		one.lastLog = time.Now()
 	}
 	f.mu.Unlock()
 	if say {

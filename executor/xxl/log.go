@@ -63,7 +63,7 @@ func (a *Admin) readLog(ctx context.Context, e *endedRun) {
 		return
 	}
 	e.logged = true
-	if message := e.said.Message; message != "" && e.said.Code == xxl.CodeOK {
+	if message := e.callback.Message; message != "" && e.callback.Code == xxl.CodeOK {
 		_, _ = fmt.Fprintf(capture.Stdout(), "The executor reported: %s\n", message) // writes to captures succeed
 	}
 	if err != nil {
@@ -78,7 +78,7 @@ func (a *Admin) readLog(ctx context.Context, e *endedRun) {
 
 // capture returns a capture for the log of a handover.
 func (a *Admin) capture(h *store.Handover) *output.Capture {
-	c, err := output.New(output.Config{Sink: unshipped{}, Limit: max(a.outputLimit, outputLimitMin)})
+	c, err := output.New(output.Config{Sink: noShipping{}, Limit: max(a.outputLimit, outputLimitMin)})
 	if err != nil {
 		panic(err) // the limit is valid
 	}
@@ -88,11 +88,11 @@ func (a *Admin) capture(h *store.Handover) *output.Capture {
 // outputLimitMin is the least limit of package output.
 const outputLimitMin = 8 << 10
 
-// unshipped is the sink of a collector that ships nothing: a log is stored as a whole.
-type unshipped struct{}
+// noShipping is the sink of a collector that ships nothing: a log is stored as a whole.
+type noShipping struct{}
 
 // Append implements output.Sink.
-func (unshipped) Append(context.Context, []output.Chunk) error { return nil }
+func (noShipping) Append(context.Context, []output.Chunk) error { return nil }
 
 // copyLog copies the present log of a run.
 func (a *Admin) copyLog(ctx context.Context, h *store.Handover, ab *about, to io.Writer) error {

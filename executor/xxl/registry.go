@@ -144,8 +144,8 @@ func (a *Admin) targetsOf(ctx context.Context, group, wanted string) ([]target, 
 }
 
 // register records a sign of life. A new registration is written at once, a repeated one soon.
-func (a *Admin) register(ctx context.Context, said xxl.Registration, generation string) error {
-	one := store.Registration{Kind: Kind, Group: said.Group, Address: xxl.Address(said.Address), Generation: generation}
+func (a *Admin) register(ctx context.Context, registration xxl.Registration, generation string) error {
+	one := store.Registration{Kind: Kind, Group: registration.Group, Address: xxl.Address(registration.Address), Generation: generation}
 	key := keyOf(one)
 	r := &a.registry
 	r.mu.Lock()
@@ -185,8 +185,8 @@ func (a *Admin) register(ctx context.Context, said xxl.Registration, generation 
 }
 
 // unregister removes a stopping executor.
-func (a *Admin) unregister(ctx context.Context, said xxl.Registration) error {
-	key := store.Registration{Kind: Kind, Group: said.Group, Address: xxl.Address(said.Address)}
+func (a *Admin) unregister(ctx context.Context, registration xxl.Registration) error {
+	key := store.Registration{Kind: Kind, Group: registration.Group, Address: xxl.Address(registration.Address)}
 	r := &a.registry
 	r.mu.Lock()
 	delete(r.waiting, key)

@@ -57,12 +57,12 @@ func (a *Admin) takeSome(ctx context.Context, list []xxl.Callback, of string, no
 		if err != nil {
 			a.log.Warn("what is known about a run at an executor cannot be read", "number", h.Number, "error", err)
 		}
-		said := first[h.Number]
+		callback := first[h.Number]
 		if delete(first, h.Number); of != "" && of != note.Group {
 			a.log.Warn("a result is left out: its caller has the token of another group", "number", h.Number, "group", note.Group, "caller_group", of)
 			continue
 		}
-		ended = append(ended, endedRun{handover: h, about: note, said: said})
+		ended = append(ended, endedRun{handover: h, about: note, callback: callback})
 	}
 	for i := range list {
 		if c := &list[i]; first[c.LogID] == c {
@@ -93,7 +93,7 @@ func (a *Admin) takeSome(ctx context.Context, list []xxl.Callback, of string, no
 type endedRun struct {
 	handover *store.Handover
 	about    about
-	said     *xxl.Callback
+	callback *xxl.Callback
 	// output is its log; logged is set once that was read.
 	output []store.OutputChunk
 	bytes  int64
@@ -104,24 +104,24 @@ type endedRun struct {
 // executor reports.
 func (e *endedRun) result(now time.Time) store.Result {
 	h := e.handover
-	r := store.Result{Attempt: h.Attempt, Started: h.Sent, Outcome: job.OutcomeFailed, Reason: job.Text(e.said.Message), Output: e.output, OutputBytes: e.bytes}
+	r := store.Result{Attempt: h.Attempt, Started: h.Sent, Outcome: job.OutcomeFailed, Reason: job.Text(e.callback.Message), Output: e.output, OutputBytes: e.bytes}
 	deadline := h.Deadline()
 	switch {
-	case e.said.Code == xxl.CodeOK && !e.about.mayQueue() && !deadline.IsZero() && now.After(deadline):
+	case e.callback.Code == xxl.CodeOK && !e.about.mayQueue() && !deadline.IsZero() && now.After(deadline):
 		// Executors in Go report runs that they ended at their timeout as a success.
 		r.Outcome = job.OutcomeTimedOut
 		r.Reason = reason.LateSuccess.Of(now.Sub(h.Sent).Round(time.Millisecond), h.Timeout)
-	case e.said.Code == xxl.CodeOK:
+	case e.callback.Code == xxl.CodeOK:
 		r.Outcome, r.Reason = job.OutcomeSucceeded, job.Reason{}
-	case e.said.Code == xxl.CodeTimeout:
+	case e.callback.Code == xxl.CodeTimeout:
 		r.Outcome = job.OutcomeTimedOut
-	case r.Reason.IsZero() && e.said.Code != 0:
-		r.Reason = reason.ReportedCode.Of(int(e.said.Code))
+	case r.Reason.IsZero() && e.callback.Code != 0:
+		r.Reason = reason.ReportedCode.Of(int(e.callback.Code))
 	case r.Reason.IsZero():
 		r.Reason = reason.NoCode.Of()
 	}
 	if r.Outcome != job.OutcomeSucceeded {
-		r.Cause = causeOf(e.said.Message)
+		r.Cause = causeOf(e.callback.Message)
 	}
 	return r
 }

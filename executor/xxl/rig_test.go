@@ -113,32 +113,32 @@ func (s *stub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	answer, busy, log, compress := s.answer, s.busy, s.log, s.compress
 	s.mu.Unlock()
-	said := ""
+	words := ""
 	if answer != nil {
-		said = answer(r.URL.Path, &t)
+		words = answer(r.URL.Path, &t)
 	}
 	switch {
-	case said == hangsUp:
+	case words == hangsUp:
 		panic(http.ErrAbortHandler)
-	case said != "":
+	case words != "":
 	case r.URL.Path == "/idleBeat" && busy:
-		said = `{"code":500,"msg":"job thread is running or has trigger queue."}`
+		words = `{"code":500,"msg":"job thread is running or has trigger queue."}`
 	case r.URL.Path == "/log":
 		from := struct{ FromLineNum int }{}
 		_ = json.Unmarshal(body, &from)
 		lines := strings.SplitAfter(log, "\n")
 		lines = lines[min(from.FromLineNum-1, len(lines)-1) : len(lines)-1]
 		text, _ := json.Marshal(strings.Join(lines, ""))
-		said = fmt.Sprintf(`{"code":200,"content":{"fromLineNum":%d,"toLineNum":%d,"logContent":%s,"isEnd":false}}`, from.FromLineNum, from.FromLineNum+len(lines)-1, text)
+		words = fmt.Sprintf(`{"code":200,"content":{"fromLineNum":%d,"toLineNum":%d,"logContent":%s,"isEnd":false}}`, from.FromLineNum, from.FromLineNum+len(lines)-1, text)
 	default:
-		said = `{"code":200}`
+		words = `{"code":200}`
 	}
 	w.Header().Set("Content-Type", "text/html") // as Java says
 	if compress {
 		w.Header().Set("Content-Encoding", "gzip")
-		said = packed(said)
+		words = packed(words)
 	}
-	_, _ = io.WriteString(w, said)
+	_, _ = io.WriteString(w, words)
 }
 
 // packed returns a text compressed.
@@ -333,11 +333,11 @@ func (r *rig) trigger(j *store.Job, shard, shards int) store.Attempt {
 	r.jobs++
 	id, err := job.NewID(time.Now().Add(-r.aged), strings.NewReader(fmt.Sprintf("%010d", r.jobs)))
 	r.must(err)
-	made, err := r.store.Trigger(r.Context(), []store.TriggerItem{{
+	outcomes, err := r.store.Trigger(r.Context(), []store.TriggerItem{{
 		ID: id, Job: j.Definition.UID, Kind: job.RunByHand, Key: id.String(), Session: r.session.ID, Node: "a", Shard: shard, Shards: shards, Params: r.params, Actor: "ann",
 	}})
 	r.must(err)
-	return store.Attempt{Job: j.Definition.UID, Run: made[0].Run, Number: 1, Token: id}
+	return store.Attempt{Job: j.Definition.UID, Run: outcomes[0].Run, Number: 1, Token: id}
 }
 
 // claim claims an attempt and executes it.

@@ -28,11 +28,11 @@ func TestARunIsSentOnceAndEndsByItsCallback(t *testing.T) {
 	} {
 		t.Run(generation, func(t *testing.T) {
 			bubble(t, func(r *rig) {
-				said, path := "", "/run"
+				text, path := "", "/run"
 				if generation == "D" {
-					said, path = "D", "/trigger"
+					text, path = "D", "/trigger"
 				}
-				e := r.executor("g", "10.0.0.5:9999", said)
+				e := r.executor("g", "10.0.0.5:9999", text)
 				a := r.run(plain + "\npolicy: {timeout: 1500ms}")
 				if !a.result.HandedOver || e.sent(path) != 1 || len(e.asked) != 1 {
 					t.Fatalf("result %+v, asked %v", a.result, e.asked)

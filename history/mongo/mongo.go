@@ -224,20 +224,20 @@ func fault(ctx context.Context, err error) error {
 	if ctx.Err() != nil && errors.Is(ctx.Err(), context.Canceled) {
 		return err
 	}
-	var said mongo.ServerError
-	if !errors.As(err, &said) {
+	var serverErr mongo.ServerError
+	if !errors.As(err, &serverErr) {
 		// The connection: no server that can be written was found in time.
 		return fmt.Errorf("%w: %w", store.ErrAway, err)
 	}
 	for _, code := range away {
-		if said.HasErrorCode(code) {
+		if serverErr.HasErrorCode(code) {
 			return fmt.Errorf("%w: %w", store.ErrAway, err)
 		}
 	}
 	switch {
-	case said.HasErrorCode(outOfDiskSpace), said.HasErrorCode(exceededQuota):
+	case serverErr.HasErrorCode(outOfDiskSpace), serverErr.HasErrorCode(exceededQuota):
 		return fmt.Errorf("%w: %w", store.ErrNoSpace, err)
-	case mongo.IsNetworkError(err), mongo.IsTimeout(err), said.HasErrorLabel("RetryableWriteError"):
+	case mongo.IsNetworkError(err), mongo.IsTimeout(err), serverErr.HasErrorLabel("RetryableWriteError"):
 		return fmt.Errorf("%w: %w", store.ErrAway, err)
 	}
 	return err

@@ -41,14 +41,14 @@ func (h *History) AppendOutput(ctx context.Context, chunks []store.OutputChunk) 
 	for i := range chunks {
 		c := &chunks[i]
 		of := attemptID(c.Run, c.Attempt)
-		kept := chunk{ID: fmt.Sprintf("%s.%012d", of, c.Seq), Of: of, Seq: c.Seq, Offset: c.Offset, Bytes: c.Bytes, At: h.now(), Data: c.Data}
+		ch := chunk{ID: fmt.Sprintf("%s.%012d", of, c.Seq), Of: of, Seq: c.Seq, Offset: c.Offset, Bytes: c.Bytes, At: h.now(), Data: c.Data}
 		if !c.Time.IsZero() {
-			kept.Time = c.Time.UnixMicro()
+			ch.Time = c.Time.UnixMicro()
 		}
-		if kept.Data == nil {
-			kept.Data = []byte{}
+		if ch.Data == nil {
+			ch.Data = []byte{}
 		}
-		list[i] = kept
+		list[i] = ch
 	}
 	_, err := h.output.InsertMany(ctx, list, options.InsertMany().SetOrdered(false))
 	if _, err = onlyDuplicates(err); err != nil {
@@ -114,8 +114,8 @@ func (h *History) Expire(ctx context.Context, keep store.Retention) (more bool, 
 func longest(keep store.Retention, of func(store.Retention) time.Duration) time.Duration {
 	most := of(keep)
 	if keep.Jobs != nil {
-		for _, said := range *keep.Jobs {
-			if one := of(keep.With(said)); most > 0 && (one <= 0 || one > most) {
+		for _, own := range *keep.Jobs {
+			if one := of(keep.With(own)); most > 0 && (one <= 0 || one > most) {
 				most = one
 			}
 		}
@@ -129,8 +129,8 @@ func saying(keep store.Retention, something func(job.Keep) bool) []string {
 		return nil
 	}
 	var list []string
-	for uid, said := range *keep.Jobs {
-		if something(said) {
+	for uid, own := range *keep.Jobs {
+		if something(own) {
 			list = append(list, uid.String())
 		}
 	}
@@ -261,13 +261,13 @@ func (h *History) expireOfJobs(ctx context.Context, keep store.Retention, left *
 		if err != nil {
 			return err
 		}
-		said, _ := keep.Of(uid)
-		if before, ok := h.cutoff(time.Duration(said.For)); ok && *left > 0 {
+		own, _ := keep.Of(uid)
+		if before, ok := h.cutoff(time.Duration(own.For)); ok && *left > 0 {
 			if err := h.remove(ctx, selected(uid, time.Time{}, before), left); err != nil {
 				return err
 			}
 		}
-		if before, ok := h.cutoff(time.Duration(said.OutputFor)); ok && *left > 0 {
+		if before, ok := h.cutoff(time.Duration(own.OutputFor)); ok && *left > 0 {
 			if err := h.removeOutputOf(ctx, uid, before, left); err != nil {
 				return err
 			}
@@ -355,8 +355,8 @@ func (h *History) expireByCount(ctx context.Context, keep store.Retention, left 
 		if err != nil {
 			return fmt.Errorf("%w: %w", store.ErrDamaged, err)
 		}
-		said, _ := keep.Of(uid)
-		most := keep.With(said).Runs
+		own, _ := keep.Of(uid)
+		most := keep.With(own).Runs
 		if most <= 0 || c.N <= int64(most) || *left <= 0 {
 			continue
 		}

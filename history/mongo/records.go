@@ -107,13 +107,13 @@ func (h *History) append(ctx context.Context, records []store.Record) (again boo
 	if err != nil {
 		return false, err
 	}
-	var kept []document
-	if err := found.All(ctx, &kept); err != nil {
+	var docs []document
+	if err := found.All(ctx, &docs); err != nil {
 		return false, err
 	}
 	there := map[string]string{}
-	for i := range kept {
-		there[kept[i].ID] = kept[i].Outcome
+	for i := range docs {
+		there[docs[i].ID] = docs[i].Outcome
 	}
 	var fresh []any
 	for i := range list {

@@ -152,13 +152,13 @@ func broken(err error) bool {
 
 // warn prints warnings about the applied documents.
 func warn(env Env, applied client.Applied) {
-	var told remarks
+	var notes remarks
 	for _, r := range applied.Results {
 		for _, warning := range r.Warnings {
-			told.add("warning: ", resultName(r), ": "+printable(warning))
+			notes.add("warning: ", resultName(r), ": "+printable(warning))
 		}
 	}
-	told.tell(env)
+	notes.tell(env)
 }
 
 // remarks groups messages, so that one about many places is shown once.
@@ -180,11 +180,11 @@ func (r *remarks) add(before, place, after string) {
 }
 
 func (r *remarks) tell(env Env) {
-	var told bytes.Buffer
+	var output bytes.Buffer
 	for _, key := range r.order {
-		fmt.Fprintf(&told, "%s%s%s\n", key[0], shortList(r.places[key]), key[1])
+		fmt.Fprintf(&output, "%s%s%s\n", key[0], shortList(r.places[key]), key[1])
 	}
-	env.tell("%s", told.Bytes())
+	env.tell("%s", output.Bytes())
 }
 
 // request returns the request that applies the documents.

@@ -89,14 +89,14 @@ func (ask *backfillFlags) check(cmd *cobra.Command) error {
 }
 
 func backfill(ctx context.Context, server *remote, name jobName, ask backfillFlags) error {
-	made, err := server.Backfill(ctx, name.namespace, name.name, client.BackfillRequest{
+	result, err := server.Backfill(ctx, name.namespace, name.name, client.BackfillRequest{
 		From: ask.from, To: ask.to, Overlap: job.Overlap(ask.overlap), DryRun: ask.dryRun,
 	}, ask.key)
 	if err != nil {
 		return err
 	}
 	if ask.output == asName {
-		for _, r := range made.Items {
+		for _, r := range result.Items {
 			text := r.Run.String()
 			if ask.dryRun {
 				text = r.Scheduled.Format(time.RFC3339Nano)
@@ -107,27 +107,27 @@ func backfill(ctx context.Context, server *remote, name jobName, ask backfillFla
 		}
 		return nil
 	}
-	return showOne(server.env, ask.output, made, name.String(), func(w io.Writer) { backfillText(w, server.env, name, made) })
+	return showOne(server.env, ask.output, result, name.String(), func(w io.Writer) { backfillText(w, server.env, name, result) })
 }
 
 // backfillText writes the runs of a backfill for people.
-func backfillText(w io.Writer, env Env, name jobName, made client.Backfill) {
-	if made.DryRun {
-		fmt.Fprintf(w, "%s of %s would be created\n", counted(len(made.Items), "run"), name)
+func backfillText(w io.Writer, env Env, name jobName, backfill client.Backfill) {
+	if backfill.DryRun {
+		fmt.Fprintf(w, "%s of %s would be created\n", counted(len(backfill.Items), "run"), name)
 	} else {
-		fmt.Fprintf(w, "%s of %s created\n", counted(made.Made, "run"), name)
+		fmt.Fprintf(w, "%s of %s created\n", counted(backfill.Made, "run"), name)
 	}
-	if len(made.Items) == 0 {
+	if len(backfill.Items) == 0 {
 		return
 	}
 	fmt.Fprintln(w)
 	var rows [][]string
-	for _, r := range made.Items {
+	for _, r := range backfill.Items {
 		row := []string{instant(env, r.Scheduled), "-", ""}
 		if r.Shards > 0 {
 			row[0] += fmt.Sprintf(" %d/%d", r.Shard+1, r.Shards)
 		}
-		if !made.DryRun {
+		if !backfill.DryRun {
 			row[1] = r.Run.String()
 			if !r.Made {
 				row[2] = "already exists"

@@ -203,15 +203,15 @@ func isArchive(name string) bool {
 	return err == nil
 }
 
-// unpacked is an archive: its store is in a separate file, and its other files are in memory.
-type unpacked struct {
+// archiveFiles is an archive: its store is in a separate file, and its other files are in memory.
+type archiveFiles struct {
 	dir, store string
 	files      []keptFile
 }
 
 // unpack reads an archive, with the places for its files on this machine. The store goes to a directory
 // in the data directory, where there must be room for it.
-func unpack(ctx context.Context, name string, c config.Server) (u unpacked, err error) {
+func unpack(ctx context.Context, name string, c config.Server) (u archiveFiles, err error) {
 	in, err := os.Open(name)
 	if err != nil {
 		return u, err
@@ -297,17 +297,17 @@ func restoreArchive(ctx context.Context, env Env, c config.Server, name, to stri
 			return r, fmt.Errorf("restore %s: %s is another file than in the backup: %w", name, f.at, fs.ErrExist)
 		}
 	}
-	var made []string
+	var names []string
 	defer func() {
 		if err != nil {
-			for _, at := range slices.Backward(made) {
+			for _, at := range slices.Backward(names) {
 				_ = os.Remove(at)
 			}
 		}
 	}()
 	for _, f := range u.files {
 		wrote, err := f.put()
-		made = append(made, wrote...)
+		names = append(names, wrote...)
 		if err != nil {
 			return r, fmt.Errorf("restore %s: %w", name, err)
 		}
@@ -325,7 +325,7 @@ func restoreArchive(ctx context.Context, env Env, c config.Server, name, to stri
 }
 
 // put writes a file unless it exists, and returns the paths that it created.
-func (f *keptFile) put() (made []string, err error) {
+func (f *keptFile) put() (names []string, err error) {
 	if _, err := os.Lstat(f.at); err == nil {
 		return nil, nil // the same
 	}
@@ -333,24 +333,24 @@ func (f *keptFile) put() (made []string, err error) {
 		if _, err := os.Lstat(dir); err == nil || dir == filepath.Dir(dir) {
 			break
 		}
-		made = append([]string{dir}, made...)
+		names = append([]string{dir}, names...)
 	}
 	if err := os.MkdirAll(filepath.Dir(f.at), 0o700); err != nil {
-		return made, err
+		return names, err
 	}
 	part, err := os.CreateTemp(filepath.Dir(f.at), unpackedDir+"*") // 0600
 	if err != nil {
-		return made, err
+		return names, err
 	}
 	defer func() { err = errors.Join(err, os.Remove(part.Name())) }()
 	_, err = part.Write(f.data)
 	if err = errors.Join(err, part.Chmod(f.mode), part.Sync(), part.Close()); err != nil {
-		return made, err
+		return names, err
 	}
 	if err := os.Link(part.Name(), f.at); err != nil {
-		return made, err
+		return names, err
 	}
-	return append(made, f.at), nil
+	return append(names, f.at), nil
 }
 
 // sayMissing names the needs of a restored store that this machine lacks.

@@ -22,13 +22,13 @@ const liveCronJobs = `{"kind":"CronJobList","items":[{"metadata":{"name":"live",
 // importLive runs an import with an environment, and returns its output.
 func importLive(t *testing.T, env map[string]string, args ...string) (cli.ExitCode, string) {
 	t.Helper()
-	var said bytes.Buffer
+	var output bytes.Buffer
 	code := cli.Run(t.Context(), cli.Env{
-		Stdout: &said, Stderr: &said, Stdin: strings.NewReader(""), Dir: t.TempDir(),
+		Stdout: &output, Stderr: &output, Stdin: strings.NewReader(""), Dir: t.TempDir(),
 		Getenv: func(name string) string { return env[name] },
 		Now:    func() time.Time { return clock },
 	}, args)
-	return code, said.String()
+	return code, output.String()
 }
 
 func TestCronJobsOfAClusterAreReadWithItsTokenAndCertificate(t *testing.T) {
@@ -72,9 +72,9 @@ func TestCronJobsOfAClusterAreReadWithItsTokenAndCertificate(t *testing.T) {
 		{"an unknown context", reached, "token: abc", `there is no context "x"`, []string{"--kube-context", "x"}, cli.ExitFailed},
 		{"no file", reached, "token: abc", "kubectl get cronjobs -o yaml | belfry kubernetes import -", []string{"--kubeconfig", "/nowhere"}, cli.ExitUsage},
 	} {
-		code, said := importLive(t, map[string]string{"KUBECONFIG": config(row.cluster, row.user)}, append([]string{"kubernetes", "import", "--live"}, row.args...)...)
-		if code != row.code || !strings.Contains(said, row.want) || strings.Contains(said, "abc") {
-			t.Errorf("%s: ended with %d, want %q:\n%s", row.name, code, row.want, said)
+		code, words := importLive(t, map[string]string{"KUBECONFIG": config(row.cluster, row.user)}, append([]string{"kubernetes", "import", "--live"}, row.args...)...)
+		if code != row.code || !strings.Contains(words, row.want) || strings.Contains(words, "abc") {
+			t.Errorf("%s: ended with %d, want %q:\n%s", row.name, code, row.want, words)
 		}
 	}
 }
@@ -88,10 +88,10 @@ func TestJobsOfADkronServerAreRead(t *testing.T) {
 		fmt.Fprint(w, `[{"name":"live","schedule":"@every 1h","executor":"shell","executor_config":{"command":"true"}}]`)
 	}))
 	defer server.Close()
-	if code, said := importLive(t, map[string]string{"DKRON_TOKEN": "t"}, "dkron", "import", "--url", server.URL); code != cli.ExitOK || !strings.Contains(said, "-> default/live  every 1h") {
-		t.Errorf("ended with %d:\n%s", code, said)
+	if code, text := importLive(t, map[string]string{"DKRON_TOKEN": "t"}, "dkron", "import", "--url", server.URL); code != cli.ExitOK || !strings.Contains(text, "-> default/live  every 1h") {
+		t.Errorf("ended with %d:\n%s", code, text)
 	}
-	if code, said := importLive(t, nil, "dkron", "import", "--url", server.URL); code != cli.ExitFailed || !strings.Contains(said, "404 Not Found") {
-		t.Errorf("ended with %d:\n%s", code, said)
+	if code, text := importLive(t, nil, "dkron", "import", "--url", server.URL); code != cli.ExitFailed || !strings.Contains(text, "404 Not Found") {
+		t.Errorf("ended with %d:\n%s", code, text)
 	}
 }

@@ -91,8 +91,8 @@ func TestComposeExampleIsWhole(t *testing.T) {
 			if !slices.Contains(s.Command, c.Target) {
 				t.Errorf("%s does not read %s", name, c.Target)
 			}
-			if code, said := importLive(t, map[string]string{"HOME": t.TempDir()}, "config", "--config", file); code != cli.ExitOK {
-				t.Errorf("the configuration of %s: %s", name, said)
+			if code, words := importLive(t, map[string]string{"HOME": t.TempDir()}, "config", "--config", file); code != cli.ExitOK {
+				t.Errorf("the configuration of %s: %s", name, words)
 			}
 		}
 	}

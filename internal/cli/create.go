@@ -136,8 +136,8 @@ func createJob(ctx context.Context, server *remote, j *job.Job, output string) e
 	warnOfChange(server.env, name, change)
 	return showOne(server.env, output, change, name.String(), func(w io.Writer) {
 		changeText(w, name, change, "created")
-		if made, err := change.Job.Job(); err == nil && made.Status != nil && !made.Status.Next.IsZero() {
-			fmt.Fprintf(w, "next run at %s\n", instant(server.env, made.Status.Next))
+		if document, err := change.Job.Job(); err == nil && document.Status != nil && !document.Status.Next.IsZero() {
+			fmt.Fprintf(w, "next run at %s\n", instant(server.env, document.Status.Next))
 		}
 	})
 }

@@ -188,7 +188,7 @@ func readTables(env Env, ask importFlags, tables []cronTable) (documents []job.D
 		}
 		for n := range t.lines {
 			l := &t.lines[n]
-			var kept []job.Document
+			var rest []job.Document
 			for _, d := range l.Documents {
 				d.File, d.Line = t.name, l.Number
 				if d.Job == nil && taken[string(d.Kind)+"/"+documentName(d)] {
@@ -206,15 +206,15 @@ func readTables(env Env, ask importFlags, tables []cronTable) (documents []job.D
 				for _, w := range d.Warnings(job.Now(env.Now())) {
 					l.Notes = append(l.Notes, phrase.OfError(job.Problems{w}))
 				}
-				kept = append(kept, d)
+				rest = append(rest, d)
 			}
 			if !l.Problem.IsZero() {
 				l.Documents = nil
 				bad++
 				continue
 			}
-			l.Documents = kept
-			documents = append(documents, kept...)
+			l.Documents = rest
+			documents = append(documents, rest...)
 		}
 	}
 	return documents, bad

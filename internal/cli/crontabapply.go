@@ -61,11 +61,11 @@ func applyImport(ctx context.Context, env Env, ask importFlags, tables []cronTab
 		env.tell("no line needs another user: nothing to allow\n")
 	}
 	if ask.commentOut && len(barred) > 0 {
-		var told remarks
+		var notes remarks
 		for _, i := range barred {
-			told.add(printable(documents[i].File)+":", strconv.Itoa(documents[i].Line), ": "+printable(would.Results[i].Barred))
+			notes.add(printable(documents[i].File)+":", strconv.Itoa(documents[i].Line), ": "+printable(would.Results[i].Barred))
 		}
-		told.tell(env)
+		notes.tell(env)
 		if !ask.skip {
 			f := failed("no node may run the %s of %s, and nothing was changed", jobsOf(len(barred)), counted(len(barred), "line"))
 			if len(users) > 0 {
@@ -128,7 +128,7 @@ func refuseKept(tables []cronTable) error {
 // withoutPresentChannels removes existing channels: someone may have set their user and password,
 // which the import does not know.
 func withoutPresentChannels(ctx context.Context, env Env, server *remote, documents []job.Document) ([]job.Document, error) {
-	kept := make([]job.Document, 0, len(documents))
+	rest := make([]job.Document, 0, len(documents))
 	for _, d := range documents {
 		if d.Channel != nil {
 			_, err := server.Channel(ctx, server.namespace, d.Channel.Name)
@@ -140,9 +140,9 @@ func withoutPresentChannels(ctx context.Context, env Env, server *remote, docume
 				return nil, server.refused(err)
 			}
 		}
-		kept = append(kept, d)
+		rest = append(rest, d)
 	}
-	return kept, nil
+	return rest, nil
 }
 
 func jobsOf(lines int) string {

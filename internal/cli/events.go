@@ -114,12 +114,12 @@ func showEvents(ctx context.Context, server *remote, ask eventsFlags) error {
 	}
 	// A user who waits for the first event must know when the following began.
 	begun := func() { server.env.tell("events of %s\n", server.URL()) }
-	told := 0
+	count := 0
 	err := server.Events(ctx, ask.query, begun, func(e client.Event) error {
 		if err := showEvent(server.env, ask.output, e); err != nil {
 			return err
 		}
-		if told++; told == ask.limit {
+		if count++; count == ask.limit {
 			return errEnough
 		}
 		return nil

@@ -13,12 +13,12 @@ import (
 
 // A kind that is missing from the list could not be selected.
 func TestEveryKindOfEventsMayBeAskedFor(t *testing.T) {
-	told := []string{"run." + string(job.RunByHand)}
+	answers := []string{"run." + string(job.RunByHand)}
 	for _, state := range job.RunState("").Values() {
-		told = append(told, store.RunEvent(job.RunState(state)))
+		answers = append(answers, store.RunEvent(job.RunState(state)))
 	}
 	for _, state := range []store.SessionState{store.SessionLive, store.SessionDrained, store.SessionLeaving, store.SessionSilent, store.SessionLeft} {
-		told = append(told, "node."+string(state))
+		answers = append(answers, "node."+string(state))
 	}
 	// The actions of the audit have no common list.
 	sources, err := filepath.Glob(filepath.Join("..", "decide", "engine", "*.go"))
@@ -33,14 +33,14 @@ func TestEveryKindOfEventsMayBeAskedFor(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, m := range action.FindAllSubmatch(text, -1) {
-			told = append(told, string(m[1]))
+			answers = append(answers, string(m[1]))
 			found++
 		}
 	}
 	if found < 12 {
 		t.Errorf("%d actions were found in %d files: they are written in another way", found, len(sources))
 	}
-	for _, kind := range told {
+	for _, kind := range answers {
 		if !slices.Contains(eventKinds, kind) {
 			t.Errorf("%s is an event, and no filter accepts it", kind)
 		}

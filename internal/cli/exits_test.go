@@ -343,13 +343,13 @@ func TestALostResponseToAnApprovalIsNoFailure(t *testing.T) {
 		t.Skip("starts a server")
 	}
 	b := exitBench(t)
-	for verb, said := range map[string]string{"approve": "approved by", "reject": "rejected by"} {
+	for verb, text := range map[string]string{"approve": "approved by", "reject": "rejected by"} {
 		t.Run(verb, func(t *testing.T) {
 			b.t = t
 			step := b.flow() + "/ask"
 			at, requests := b.losing(http.StatusOK)
 			out, errs, code := b.run(map[string]string{"BELFRY_SERVER": at, "BELFRY_TOKEN": b.token()}, "run", verb, step, "--note", "it is right")
-			if code != cli.ExitOK || len(requests()) != 2 || !strings.Contains(out, said) {
+			if code != cli.ExitOK || len(requests()) != 2 || !strings.Contains(out, text) {
 				t.Errorf("exit code %d after %d requests: %s%s", code, len(requests()), out, errs)
 			}
 		})

@@ -15,9 +15,9 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// parsed is a flag whose text is parsed as soon as it is read, so that a mistake is
+// flagValue is a flag whose text is parsed as soon as it is read, so that a mistake is
 // reported with the name of the flag.
-type parsed[T any] struct {
+type flagValue[T any] struct {
 	value *T
 	text  string // as given; the default until then
 	kind  string // the name of the value in the help
@@ -25,7 +25,7 @@ type parsed[T any] struct {
 }
 
 // Set is called by the flag library.
-func (p *parsed[T]) Set(text string) error {
+func (p *flagValue[T]) Set(text string) error {
 	v, err := p.parse(text)
 	if err != nil {
 		return err
@@ -35,15 +35,15 @@ func (p *parsed[T]) Set(text string) error {
 }
 
 // String is called by the flag library.
-func (p *parsed[T]) String() string { return p.text }
+func (p *flagValue[T]) String() string { return p.text }
 
 // Type is called by the flag library.
-func (p *parsed[T]) Type() string { return p.kind }
+func (p *flagValue[T]) Type() string { return p.kind }
 
 // addParsed adds a flag whose default is written def in the help. The value stays unchanged without
 // the flag.
 func addParsed[T any](flags *pflag.FlagSet, value *T, name, short, def, kind, usage string, parse func(string) (T, error)) {
-	flags.VarP(&parsed[T]{value: value, text: def, kind: kind, parse: parse}, name, short, usage)
+	flags.VarP(&flagValue[T]{value: value, text: def, kind: kind, parse: parse}, name, short, usage)
 }
 
 // The output formats.

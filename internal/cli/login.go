@@ -102,14 +102,14 @@ func login(ctx context.Context, server *remote, noBrowser, named bool) error {
 	if err != nil {
 		return err
 	}
-	made, err := server.BeginSession(ctx, client.SignInCode{Code: code, Verifier: verifier})
+	session, err := server.BeginSession(ctx, client.SignInCode{Code: code, Verifier: verifier})
 	if client.IsType(err, client.TypeUnauthenticated) {
 		return &failure{code: ExitNotAllowed, message: "the code is wrong, was used, or is older than a minute", hint: "run belfry login again"}
 	}
 	if err != nil {
 		return server.refused(err)
 	}
-	if err := config.KeepSession(server.URL(), config.Session{Token: made.Secret, Person: made.Person}, env.Getenv); err != nil {
+	if err := config.KeepSession(server.URL(), config.Session{Token: session.Secret, Person: session.Person}, env.Getenv); err != nil {
 		return failed("the session could not be kept: %v", err)
 	}
 	if env.Getenv("BELFRY_TOKEN") != "" {
@@ -118,7 +118,7 @@ func login(ctx context.Context, server *remote, noBrowser, named bool) error {
 	if named {
 		env.tell("other commands use the session with --server or BELFRY_SERVER=%s\n", server.URL())
 	}
-	return write(env, fmt.Appendf(nil, "signed in to %s as %s, %s, until %s\n", server.URL(), oneLine(made.Person), oneLine(made.Roles), instant(env, made.Expires)))
+	return write(env, fmt.Appendf(nil, "signed in to %s as %s, %s, until %s\n", server.URL(), oneLine(session.Person), oneLine(session.Roles), instant(env, session.Expires)))
 }
 
 // sameOrigin reports whether two addresses belong to one server.
@@ -152,14 +152,14 @@ func broughtCode(ctx context.Context, env Env, page *url.URL, query url.Values) 
 	s := &http.Server{
 		ReadHeaderTimeout: browserWithin, ReadTimeout: browserWithin, WriteTimeout: browserWithin,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			said := r.URL.Query()
-			if r.URL.Path != "/" || said.Get("state") != query.Get("state") || said.Get("code") == "" {
+			values := r.URL.Query()
+			if r.URL.Path != "/" || values.Get("state") != query.Get("state") || values.Get("code") == "" {
 				http.Error(w, "this is not the answer to belfry login", http.StatusBadRequest)
 				return
 			}
 			_, _ = io.WriteString(w, "belfry login continues in the terminal. You can close this page.\n")
 			select {
-			case codes <- said.Get("code"):
+			case codes <- values.Get("code"):
 			default: // the browser has reloaded the page
 			}
 		}),

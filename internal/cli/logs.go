@@ -216,9 +216,9 @@ func showPart(env Env) func(client.OutputPart) error {
 // safeWriter passes only safe text to a terminal: text, line ends, tabs and colours. Other control
 // sequences of a job could change how its reader sees other jobs.
 type safeWriter struct {
-	w     io.Writer
-	state safeState
-	held  []byte // an incomplete sequence or letter
+	w       io.Writer
+	state   safeState
+	partial []byte // an incomplete sequence or letter
 	// returned is set after a carriage return, which ends a line here, so that earlier text is not
 	// overwritten.
 	returned bool
@@ -255,21 +255,21 @@ func (t *safeWriter) add(out []byte, b byte) []byte {
 		t.state = inText
 		switch b {
 		case '[':
-			t.state, t.held = inCSI, append(t.held[:0], escape, '[')
+			t.state, t.partial = inCSI, append(t.partial[:0], escape, '[')
 		case ']', 'P', 'X', '^', '_':
 			t.state = inString
 		}
 		return out
 	case inCSI:
-		t.held = append(t.held, b)
+		t.partial = append(t.partial, b)
 		switch {
 		case b == 'm':
-			if isColour(t.held) {
-				out = append(out, t.held...)
+			if isColour(t.partial) {
+				out = append(out, t.partial...)
 			}
-			t.state, t.held = inText, t.held[:0]
-		case b >= 0x40 && b <= 0x7e || len(t.held) > sequenceMax || b == escape:
-			t.state, t.held = inText, t.held[:0]
+			t.state, t.partial = inText, t.partial[:0]
+		case b >= 0x40 && b <= 0x7e || len(t.partial) > sequenceMax || b == escape:
+			t.state, t.partial = inText, t.partial[:0]
 			if b == escape {
 				t.state = inEscape
 			}
@@ -284,12 +284,12 @@ func (t *safeWriter) add(out []byte, b byte) []byte {
 		return out
 	}
 	if b >= utf8.RuneSelf {
-		t.held = append(t.held, b)
-		if !utf8.FullRune(t.held) {
+		t.partial = append(t.partial, b)
+		if !utf8.FullRune(t.partial) {
 			return out
 		}
-		r, _ := utf8.DecodeRune(t.held)
-		t.held = t.held[:0]
+		r, _ := utf8.DecodeRune(t.partial)
+		t.partial = t.partial[:0]
 		if r >= 0x80 && r < 0xa0 {
 			return out // 8-bit controls
 		}
@@ -298,8 +298,8 @@ func (t *safeWriter) add(out []byte, b byte) []byte {
 		}
 		return utf8.AppendRune(out, r)
 	}
-	if len(t.held) > 0 {
-		out, t.held = utf8.AppendRune(out, utf8.RuneError), t.held[:0]
+	if len(t.partial) > 0 {
+		out, t.partial = utf8.AppendRune(out, utf8.RuneError), t.partial[:0]
 	}
 	returned := t.returned
 	t.returned = b == '\r'

@@ -139,7 +139,7 @@ func next(env Env, ask nextFlags, text string) error {
 	if ask.from != nil {
 		from = *ask.from
 	}
-	said, err := preview.Expression(text, ask.zone, options, preview.Ask{Lang: ask.lang, From: from, Backwards: ask.backwards, Count: ask.count})
+	explanation, err := preview.Expression(text, ask.zone, options, preview.Ask{Lang: ask.lang, From: from, Backwards: ask.backwards, Count: ask.count})
 	if err != nil {
 		refused := refusedExpression(err)
 		if ask.job == (jobName{}) && preview.MissesJob(err, text, options) {
@@ -148,10 +148,10 @@ func next(env Env, ask nextFlags, text string) error {
 		return refused
 	}
 	p := nextAnswer{
-		Expression: said.Expression, Timezone: said.Timezone.Name(), Description: said.Description,
-		Next: []string{}, Notes: append([]string{}, slices.Concat(said.Warnings, said.Notes)...), times: said.Next,
+		Expression: explanation.Expression, Timezone: explanation.Timezone.Name(), Description: explanation.Description,
+		Next: []string{}, Notes: append([]string{}, slices.Concat(explanation.Warnings, explanation.Notes)...), times: explanation.Next,
 	}
-	for _, t := range said.Next {
+	for _, t := range explanation.Next {
 		p.Next = append(p.Next, t.Format(time.RFC3339Nano))
 	}
 	data, err := p.render(env, ask, now)
@@ -161,9 +161,9 @@ func next(env Env, ask nextFlags, text string) error {
 	if err := write(env, data); err != nil {
 		return err
 	}
-	if said.Never != "" {
+	if explanation.Never != "" {
 		// The list itself is on stdout, as always.
-		return failed("%s", said.Never)
+		return failed("%s", explanation.Never)
 	}
 	return nil
 }

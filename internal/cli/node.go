@@ -289,11 +289,11 @@ func drainNode(ctx context.Context, server *remote, ask drainFlags, name string)
 			return err
 		}
 	}
-	said := "accepts no runs, and runs nothing"
+	text := "accepts no runs, and runs nothing"
 	if n.Running > 0 {
-		said = "accepts no runs, and is finishing " + counted(n.Running, "run")
+		text = "accepts no runs, and is finishing " + counted(n.Running, "run")
 	}
-	return showNode(server.env, ask.output, &n, said)
+	return showNode(server.env, ask.output, &n, text)
 }
 
 // node returns the present state of a node. A node that has left runs nothing.
@@ -312,8 +312,8 @@ func (r *remote) node(ctx context.Context, n client.Node) (client.Node, error) {
 }
 
 // showNode writes a node after a change.
-func showNode(env Env, output string, n *client.Node, said string) error {
-	return showOne(env, output, n, n.Name, func(w io.Writer) { fmt.Fprintf(w, "node %s %s\n", n.Name, said) })
+func showNode(env Env, output string, n *client.Node, text string) error {
+	return showOne(env, output, n, n.Name, func(w io.Writer) { fmt.Fprintf(w, "node %s %s\n", n.Name, text) })
 }
 
 // nodeNames returns the shell completion of node names.

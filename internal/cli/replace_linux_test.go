@@ -33,20 +33,20 @@ func TestAnImportChecksThatItMayReplaceTheFile(t *testing.T) {
 	} else if why = "permission denied"; os.Chmod(dir, 0o500) != nil {
 		t.Fatal("the directory cannot be closed")
 	}
-	var said bytes.Buffer
+	var output bytes.Buffer
 	done := make(chan cli.ExitCode)
 	go func() {
 		if isRoot {
 			runtime.LockOSThread() // this thread ends as its user
 			if _, _, no := syscall.RawSyscall(syscall.SYS_SETFSUID, nobody, 0, 0); no != 0 {
-				said.WriteString(no.Error())
+				output.WriteString(no.Error())
 			}
 		}
-		done <- cli.Run(t.Context(), cli.Env{Stdout: &said, Stderr: &said, Dir: dir, Now: time.Now, Getenv: func(string) string { return "" }},
+		done <- cli.Run(t.Context(), cli.Env{Stdout: &output, Stderr: &output, Dir: dir, Now: time.Now, Getenv: func(string) string { return "" }},
 			[]string{"crontab", "import", file, "--apply", "--comment-out", "--server", "http://127.0.0.1:1"})
 	}()
-	if code := <-done; code != cli.ExitFailed || !strings.Contains(said.String(), "its lines cannot be commented out, and nothing was changed: ") || !strings.Contains(said.String(), why) {
-		t.Errorf("the import ended with %d and said %s", code, said.String())
+	if code := <-done; code != cli.ExitFailed || !strings.Contains(output.String(), "its lines cannot be commented out, and nothing was changed: ") || !strings.Contains(output.String(), why) {
+		t.Errorf("the import ended with %d and said %s", code, output.String())
 	}
 	if list, err := os.ReadDir(dir); err != nil || len(list) != 1 {
 		t.Errorf("it left %v (%v)", list, err)

@@ -265,9 +265,9 @@ func (ask *waiting) addFlags(cmd *cobra.Command) {
 
 func newJobRun(env Env) *cobra.Command {
 	var (
-		ask   waiting
-		which selection
-		said  client.RunRequest
+		ask     waiting
+		which   selection
+		request client.RunRequest
 	)
 	cmd := &cobra.Command{
 		Use:   "run NAME|--label KEY=VALUE [flags]",
@@ -293,7 +293,7 @@ belfry job run -l team=a`,
 		},
 		RunE: asking(env, &ask.connection, func(ctx context.Context, server *remote, args []string) error {
 			run := func(ctx context.Context, name jobName, key string) (client.Run, error) {
-				return server.RunJob(ctx, name.namespace, name.name, said, key)
+				return server.RunJob(ctx, name.namespace, name.name, request, key)
 			}
 			names, err := which.jobs(ctx, server, args, "run")
 			if err != nil {
@@ -306,8 +306,8 @@ belfry job run -l team=a`,
 		}),
 	}
 	which.addFlags(cmd)
-	addParams(cmd.Flags(), &said.Params)
-	addWord(cmd.Flags(), &said.Executor, "executor", "", "ADDRESS", "the executor that does the work, by its address; for jobs with run.xxl")
+	addParams(cmd.Flags(), &request.Params)
+	addWord(cmd.Flags(), &request.Executor, "executor", "", "ADDRESS", "the executor that does the work, by its address; for jobs with run.xxl")
 	ask.addFlags(cmd)
 	cmd.ValidArgsFunction = jobNames(env, &ask.connection)
 	return cmd
@@ -338,9 +338,9 @@ func runAll(ctx context.Context, server *remote, names []jobName, ask waiting, r
 
 func newRunRetry(env Env) *cobra.Command {
 	var (
-		ask    waiting
-		said   client.RetryRequest
-		params map[string]string
+		ask     waiting
+		request client.RetryRequest
+		params  map[string]string
 	)
 	cmd := &cobra.Command{
 		Use:   "retry RUN [flags]",
@@ -356,17 +356,17 @@ belfry run retry 01M7WSD70J4JVRQ9N4TN6P9NR3 --from load
 belfry run retry 01M7WSD70J4JVRQ9N4TN6P9NR3 --skip check --param day=monday`,
 		Args: oneRun,
 		RunE: askingRun(env, &ask.connection, func(ctx context.Context, server *remote, id job.ID) error {
-			said.Params = params
+			request.Params = params
 			return makeRun(ctx, server, ask, func(ctx context.Context, key string) (client.Run, error) {
-				run, err := server.Retry(ctx, id, said, key)
+				run, err := server.Retry(ctx, id, request, key)
 				return run, stepsInFlags(err)
 			})
 		}),
 	}
 	f := cmd.Flags()
-	f.Var(names{&said.From, "STEP"}, "from", "run this step of the flow and all behind it, and take over the others; may be repeated")
-	f.Var(names{&said.Only, "STEP"}, "only", "run this step of the flow alone, and take over the others; may be repeated")
-	f.Var(names{&said.Skip, "STEP"}, "skip", "take this step of the flow as succeeded; may be repeated")
+	f.Var(names{&request.From, "STEP"}, "from", "run this step of the flow and all behind it, and take over the others; may be repeated")
+	f.Var(names{&request.Only, "STEP"}, "only", "run this step of the flow alone, and take over the others; may be repeated")
+	f.Var(names{&request.Skip, "STEP"}, "skip", "take this step of the flow as succeeded; may be repeated")
 	addParams(f, &params)
 	ask.addFlags(cmd)
 	return cmd
@@ -430,13 +430,13 @@ func showMade(ctx context.Context, server *remote, ask waiting, run client.Run) 
 		server.env.tell("waiting for run %s of %s%s\n", run.ID, jobAndShard(&run), more)
 	}
 	var ended []client.Run
-	made := []client.Run{run}
+	runs := []client.Run{run}
 	for _, id := range run.Others {
-		made = append(made, client.Run{ID: id})
+		runs = append(runs, client.Run{ID: id})
 	}
-	for i := range made {
-		id := made[i].ID
-		one, err := awaitMade(ctx, server, ask, made[i])
+	for i := range runs {
+		id := runs[i].ID
+		one, err := awaitMade(ctx, server, ask, runs[i])
 		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil {
 			return server.outOfTime(context.WithoutCancel(ctx), id, ask.timeout)
 		}
@@ -501,7 +501,7 @@ func (r *remote) sayKept(ctx context.Context, id job.ID) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var group sync.WaitGroup
 	group.Go(func() {
-		said := ""
+		text := ""
 		for wait := keptFirst; ; wait = min(2*wait, keptMost) {
 			select {
 			case <-ctx.Done():
@@ -515,9 +515,9 @@ func (r *remote) sayKept(ctx context.Context, id job.ID) (stop func()) {
 			if hasBegun(&run) {
 				return
 			}
-			if run.Reason != "" && run.Reason != said {
+			if run.Reason != "" && run.Reason != text {
 				r.env.tell("run %s has not started: %s\n", id, run.Reason)
-				said = run.Reason
+				text = run.Reason
 			}
 		}
 	})

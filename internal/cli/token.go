@@ -84,18 +84,18 @@ belfry token create rack --role worker --label zone=a --join --uses 20 --expires
 }
 
 func createToken(ctx context.Context, server *remote, request client.TokenRequest, output string) error {
-	made, err := server.CreateToken(ctx, request)
+	token, err := server.CreateToken(ctx, request)
 	if err != nil {
 		return err
 	}
-	for _, warning := range made.Warnings {
-		server.env.tell("warning: %s: %s\n", oneLine(made.Name), printable(warning))
+	for _, warning := range token.Warnings {
+		server.env.tell("warning: %s: %s\n", oneLine(token.Name), printable(warning))
 	}
 	// In a table it is the only output, so that it can go into a file.
 	if output == asTable && server.env.StdoutIsTerminal {
-		server.env.tell("token %s, %s; it is not shown again:\n", oneLine(made.Name), tokenText(server.env, &made.Token))
+		server.env.tell("token %s, %s; it is not shown again:\n", oneLine(token.Name), tokenText(server.env, &token.Token))
 	}
-	return showOne(server.env, output, made, made.Name, func(w io.Writer) { fmt.Fprintln(w, oneLine(made.Secret)) })
+	return showOne(server.env, output, token, token.Name, func(w io.Writer) { fmt.Fprintln(w, oneLine(token.Secret)) })
 }
 
 // tokenText describes the rights of a token.

@@ -94,10 +94,10 @@ func workerConfig(env Env, file string, flags config.Server) (config.Layers, con
 	if err != nil {
 		return l, c, err
 	}
-	for name, said := range map[string]bool{
+	for name, isSet := range map[string]bool{
 		"store": l.File.Store != "", "history": l.File.History != "", "listen": l.File.Listen != "", "roles": len(l.File.Roles) > 0, "tls": l.File.TLS != (config.TLS{}), "http.callback_url": l.File.HTTP.CallbackURL != "",
 	} {
-		if said {
+		if isSet {
 			return l, c, misused("%s: %s is for belfry serve, and a worker has none", file, name)
 		}
 	}

@@ -266,11 +266,11 @@ func planJSON(plan *xxltables.Plan) any {
 		Notes     []importNote `json:"notes"`
 	}
 	notes := func(list []xxltables.Note) []importNote {
-		said := make([]importNote, len(list))
+		texts := make([]importNote, len(list))
 		for i, n := range list {
-			said[i] = noteOf(n.Field, n.Text)
+			texts[i] = noteOf(n.Field, n.Text)
 		}
-		return said
+		return texts
 	}
 	type sharedNote struct {
 		importNote

@@ -144,11 +144,11 @@ func (v *reportView) row(p *xxltables.JobPlan) reportRow {
 }
 
 func (v *reportView) notes(list []xxltables.Note) []reportNote {
-	said := make([]reportNote, len(list))
+	texts := make([]reportNote, len(list))
 	for i, n := range list {
-		said[i] = reportNote{printable(n.Field), printable(n.Text.In(string(v.say)))}
+		texts[i] = reportNote{printable(n.Field), printable(n.Text.In(string(v.say)))}
 	}
-	return said
+	return texts
 }
 
 // moment is a time in the zone of the old admin.

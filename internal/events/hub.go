@@ -67,10 +67,10 @@ type Hub struct {
 	store Store
 	wake  chan struct{} // of capacity one: there is a listener
 
-	mu    sync.Mutex // guards the following fields; never held across a call of the store
-	epoch string     // names this period of following: numbers count within it
-	kept  []*Event
-	first uint64 // number of the first kept event
+	mu     sync.Mutex // guards the following fields; never held across a call of the store
+	epoch  string     // names this period of following: numbers count within it
+	events []*Event
+	first  uint64 // number of the first kept event
 	// listening counts listeners; lastLeft is when one last left.
 	listening int
 	lastLeft  time.Time
@@ -148,7 +148,7 @@ func (h *Hub) follow(ctx context.Context) {
 				timer.Reset(turnTime / turns)
 			}
 		}
-		if telling == turns && h.untold() {
+		if telling == turns && h.hasUnread() {
 			telling = 0
 			timer.Reset(gatherTime)
 		}
@@ -171,8 +171,8 @@ func (h *Hub) tell(whose int) int {
 	return turns
 }
 
-// untold reports whether some listeners have not received all events.
-func (h *Hub) untold() bool {
+// hasUnread reports whether some listeners have not received all events.
+func (h *Hub) hasUnread() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	next := h.next()
@@ -183,7 +183,7 @@ func (h *Hub) untold() bool {
 func (h *Hub) begin() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.epoch, h.kept, h.first = rand.Text()[:10], nil, 1
+	h.epoch, h.events, h.first = rand.Text()[:10], nil, 1
 	for i := range h.turns {
 		h.turns[i].next = 1
 	}
@@ -197,7 +197,7 @@ func (h *Hub) stop() bool {
 	if h.listening > 0 || time.Since(h.lastLeft) < linger {
 		return false
 	}
-	h.epoch, h.kept, h.following = "", nil, make(chan struct{})
+	h.epoch, h.events, h.following = "", nil, make(chan struct{})
 	select {
 	case <-h.wake: // from a listener that has left since
 	default:
@@ -212,29 +212,29 @@ func (h *Hub) add(list []store.Event) {
 	for i := range list {
 		next := h.next()
 		if list[i].Kind == store.EventLost {
-			h.kept, h.first = nil, next+1 // a listener before this number has missed events
+			h.events, h.first = nil, next+1 // a listener before this number has missed events
 			continue
 		}
-		h.kept = append(h.kept, &Event{Event: list[i], ID: h.epoch + "-" + strconv.FormatUint(next, 10)})
+		h.events = append(h.events, &Event{Event: list[i], ID: h.epoch + "-" + strconv.FormatUint(next, 10)})
 	}
-	if n := len(h.kept); n >= 2*keptMax {
+	if n := len(h.events); n >= 2*keptMax {
 		h.first += uint64(n - keptMax)
-		h.kept = append([]*Event(nil), h.kept[n-keptMax:]...)
+		h.events = append([]*Event(nil), h.events[n-keptMax:]...)
 	}
 }
 
 // next returns the number of the next event.
-func (h *Hub) next() uint64 { return h.first + uint64(len(h.kept)) }
+func (h *Hub) next() uint64 { return h.first + uint64(len(h.events)) }
 
-// known is the last seen state of a session.
-type known struct {
+// sessionState is the last seen state of a session.
+type sessionState struct {
 	store.Session
 	state store.SessionState
 }
 
 // look reads the nodes and reports changes since before, which is nil at first. It reports none
 // while the store does not answer.
-func (h *Hub) look(ctx context.Context, before map[job.ID]known) map[job.ID]known {
+func (h *Hub) look(ctx context.Context, before map[job.ID]sessionState) map[job.ID]sessionState {
 	ctx, cancel := context.WithTimeout(ctx, nodesEvery)
 	defer cancel()
 	sessions, err := h.store.Sessions(ctx)
@@ -249,11 +249,11 @@ func (h *Hub) look(ctx context.Context, before map[job.ID]known) map[job.ID]know
 	tell := func(s *store.Session, state store.SessionState) {
 		list = append(list, store.Event{Kind: "node." + string(state), Time: now, Session: s})
 	}
-	after := make(map[job.ID]known, len(sessions))
+	after := make(map[job.ID]sessionState, len(sessions))
 	for i := range sessions {
 		s := &sessions[i]
 		state := s.State(now)
-		after[s.ID] = known{*s, state}
+		after[s.ID] = sessionState{*s, state}
 		if before[s.ID].state != state {
 			tell(s, state)
 		}
@@ -271,11 +271,11 @@ func (h *Hub) look(ctx context.Context, before map[job.ID]known) map[job.ID]know
 
 // Listener receives events. It belongs to one goroutine.
 type Listener struct {
-	hub  *Hub
-	turn *turn
-	next uint64 // number of the next event
-	told uint64 // the first event that is delayed until the turn ends
-	gap  bool   // events before it are missing
+	hub         *Hub
+	turn        *turn
+	next        uint64 // number of the next event
+	delayedFrom uint64 // the first event that is delayed until the turn ends
+	gap         bool   // events before it are missing
 }
 
 // Listen begins to listen after an event, "" for now. It delivers all events after its return.
@@ -311,7 +311,7 @@ func (h *Hub) Listen(ctx context.Context, behind string) (*Listener, error) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	l.next, l.told = h.next(), h.next()
+	l.next, l.delayedFrom = h.next(), h.next()
 	if behind == "" {
 		return l, nil
 	}
@@ -337,7 +337,7 @@ func (l *Listener) Close() {
 func (l *Listener) Wait(ctx context.Context) error {
 	h := l.hub
 	h.mu.Lock()
-	there, more := l.gap || l.next < max(l.told, l.turn.next), l.turn.more
+	there, more := l.gap || l.next < max(l.delayedFrom, l.turn.next), l.turn.more
 	h.mu.Unlock()
 	if there {
 		return nil
@@ -361,7 +361,7 @@ func (l *Listener) Take() (list []*Event, gap bool) {
 	if l.next < h.first {
 		l.next, l.gap = h.next(), true
 	}
-	there := h.kept[min(uint64(len(h.kept)), l.next-h.first):]
+	there := h.events[min(uint64(len(h.events)), l.next-h.first):]
 	list = append(list, there[:min(len(there), PartMax)]...)
 	l.next += uint64(len(list))
 	gap, l.gap = l.gap, false

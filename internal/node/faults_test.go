@@ -285,9 +285,9 @@ func TestRunsOfADeadProcessAreSettledAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		j := w.apply(`{name: j, run: {shell: "true"}, policy: {retry: {attempts: 1, backoff: 1s, on: [lost]}}}`)
-		made, err := w.store.Trigger(ctx, []store.TriggerItem{{ID: job.ID{1}, Job: j.Definition.UID, Kind: job.RunByHand, Key: "k", Session: id, Actor: "test"}})
-		if err != nil || made[0].Err != nil {
-			t.Fatal(err, made)
+		results, err := w.store.Trigger(ctx, []store.TriggerItem{{ID: job.ID{1}, Job: j.Definition.UID, Kind: job.RunByHand, Key: "k", Session: id, Actor: "test"}})
+		if err != nil || results[0].Err != nil {
+			t.Fatal(err, results)
 		}
 		claim := []store.Attempt{{Run: job.ID{1}, Number: 1, Token: job.ID{2}}}
 		if got, err := w.store.Claim(ctx, id, claim); err != nil || got[0].Verdict != store.Started {

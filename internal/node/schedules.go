@@ -19,7 +19,7 @@ import (
 type schedules struct {
 	store calendars
 	mu    sync.Mutex
-	known cache.Map[job.ID, compiled]
+	known cache.Map[job.ID, compiledSchedule]
 	// equal has the schedules by their texts: many jobs share one.
 	equal cache.Map[string, *occurrences]
 	// failed is why the calendars could not be read last, and until when that is the answer.
@@ -27,9 +27,9 @@ type schedules struct {
 	until  time.Time
 }
 
-// compiled is the schedule of a version of a job, with the calendars of an epoch: a changed
+// compiledSchedule is the schedule of a version of a job, with the calendars of an epoch: a changed
 // calendar begins another one.
-type compiled struct {
+type compiledSchedule struct {
 	version, epoch int64
 	*occurrences
 }
@@ -91,31 +91,31 @@ func (s *schedules) around(ctx context.Context, j *store.Job, scheduled time.Tim
 }
 
 // compile returns the schedule of a job, from memory if it can.
-func (s *schedules) compile(ctx context.Context, j *store.Job) (compiled, error) {
+func (s *schedules) compile(ctx context.Context, j *store.Job) (compiledSchedule, error) {
 	c, ok := s.known.Get(j.Definition.UID)
 	if ok && c.version == j.Definition.Version && c.epoch == j.Definition.Epoch {
 		return c, nil
 	}
-	c = compiled{version: j.Definition.Version, epoch: j.Definition.Epoch}
+	c = compiledSchedule{version: j.Definition.Version, epoch: j.Definition.Epoch}
 	text, isShared := scheduleText(j.Filled)
 	if c.occurrences, ok = s.equal.Get(text); !ok || !isShared {
-		made := &occurrences{location: time.UTC}
+		list := &occurrences{location: time.UTC}
 		if name := j.Filled.Schedule.Timezone; name != "" {
 			zone, err := cron.LoadZone(name)
 			if err != nil {
 				return c, err
 			}
-			made.location = zone.Location()
+			list.location = zone.Location()
 		}
 		calendars, err := s.calendars(ctx, j)
 		if err != nil {
 			return c, err
 		}
-		if made.schedule, err = j.Filled.CompileSchedule(calendars); err != nil {
+		if list.schedule, err = j.Filled.CompileSchedule(calendars); err != nil {
 			return c, err
 		}
-		if c.occurrences = made; isShared {
-			s.equal.Put(text, made, schedulesMax)
+		if c.occurrences = list; isShared {
+			s.equal.Put(text, list, schedulesMax)
 		}
 	}
 	s.known.Put(j.Definition.UID, c, knownMax)

@@ -98,7 +98,7 @@ func TestJobsWithOneScheduleShareItsOccurrences(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		known := newSchedules(&absent{Store: w.store})
-		of := func(name, schedule string) compiled {
+		of := func(name, schedule string) compiledSchedule {
 			t.Helper()
 			c, err := known.compile(t.Context(), w.apply("{name: "+name+", schedule: "+schedule+", run: {shell: 'true'}}"))
 			if err != nil {
@@ -110,7 +110,7 @@ func TestJobsWithOneScheduleShareItsOccurrences(t *testing.T) {
 		if a.occurrences != b.occurrences {
 			t.Error("equal schedules are compiled twice")
 		}
-		for name, other := range map[string]compiled{
+		for name, other := range map[string]compiledSchedule{
 			"another zone": of("c", "{cron: '0 * * * *', timezone: Asia/Tokyo}"), "a drawn minute": of("d", "{cron: 'H * * * *', timezone: Asia/Kolkata}"),
 			"a rule": of("e", "{cron: '0 * * * *', timezone: Asia/Kolkata, only: [mon-fri]}"),
 		} {

@@ -353,8 +353,8 @@ func TestAttemptsOfASilentNodeAreLostAndRetried(t *testing.T) {
 		j := w.apply(`{name: j, run: {shell: "true"}, policy: {lost_after: 30s, kill_grace: 1s, retry: {attempts: 1, backoff: 1s, on: [lost]}}}`)
 		run := job.ID{1, 1}
 		item := store.TriggerItem{ID: run, Job: j.Definition.UID, Kind: job.RunByHand, Key: "k", Session: dead.ID, Actor: "test"}
-		if made, err := w.store.Trigger(ctx, []store.TriggerItem{item}); err != nil || made[0].Err != nil {
-			t.Fatal(made, err)
+		if results, err := w.store.Trigger(ctx, []store.TriggerItem{item}); err != nil || results[0].Err != nil {
+			t.Fatal(results, err)
 		}
 		if got, err := w.store.Claim(ctx, dead.ID, []store.Attempt{{Run: run, Number: 1, Token: run}}); err != nil || got[0].Verdict != store.Started {
 			t.Fatal(got, err)

@@ -76,14 +76,14 @@ type quiet struct{ slog.Handler }
 
 // Handle implements slog.Handler.
 func (q quiet) Handle(ctx context.Context, r slog.Record) error {
-	said, damaged := false, false
+	isSet, damaged := false, false
 	r.Attrs(func(a slog.Attr) bool {
 		err, ok := a.Value.Any().(error)
-		said = said || ok && noWrites(err) != nil
+		isSet = isSet || ok && noWrites(err) != nil
 		damaged = damaged || ok && errors.Is(err, store.ErrDamaged)
-		return !said
+		return !isSet
 	})
-	if said {
+	if isSet {
 		return nil
 	}
 	if damaged {

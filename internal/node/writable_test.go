@@ -41,13 +41,13 @@ func TestReadOnlyStoreIsLoggedOnce(t *testing.T) {
 			if last := c.writes[len(c.writes)-1].err; (w.wrong() == nil) != (len(c.want) == 0 || strings.Contains(c.want[len(c.want)-1], "again")) {
 				t.Errorf("after %v the store is said to be unwritable for %v", last, w.wrong())
 			}
-			said := log.Lines("")
-			if len(said) != len(c.want) {
-				t.Fatalf("got %d lines, want %d:\n%s", len(said), len(c.want), said)
+			parts := log.Lines("")
+			if len(parts) != len(c.want) {
+				t.Fatalf("got %d lines, want %d:\n%s", len(parts), len(c.want), parts)
 			}
 			for i, want := range c.want {
-				if !strings.Contains(said[i], `msg="`+want) || !strings.Contains(said[i], "store=postgres://db") {
-					t.Errorf("line %d is %s, want %s", i, said[i], want)
+				if !strings.Contains(parts[i], `msg="`+want) || !strings.Contains(parts[i], "store=postgres://db") {
+					t.Errorf("line %d is %s, want %s", i, parts[i], want)
 				}
 			}
 		})

@@ -197,8 +197,8 @@ func Alike(cause string) string {
 		case isWord(r):
 			word := cause[:wordEnd(cause)]
 			cause = cause[len(word):]
-			kept := strings.TrimRight(word, ".:") // of the sentence
-			b.WriteString(alikeWord(kept) + word[len(kept):])
+			stem := strings.TrimRight(word, ".:") // of the sentence
+			b.WriteString(alikeWord(stem) + word[len(stem):])
 			before = 'a'
 			continue
 		}

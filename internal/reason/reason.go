@@ -121,8 +121,8 @@ func (c *Code) of(values ...any) job.Reason {
 			args[c.Args[i]] = 0
 		}
 	}
-	said := sayer{English, inUTC}
-	return job.ReasonOf(said.say(c.English, c.valuesOf(values)), c.Name, args)
+	english := sayer{English, inUTC}
+	return job.ReasonOf(english.say(c.English, c.valuesOf(values)), c.Name, args)
 }
 
 func (c *Code) valuesOf(values []any) map[string]any {
@@ -197,8 +197,8 @@ func decoded(value any, kind reflect.Type) (any, bool) {
 		code, _ := of["code"].(string)
 		args, _ := of["args"].(map[string]any)
 		english := code
-		if said, _ := args["text"].(string); code == job.ReasonText {
-			english = said
+		if words, _ := args["text"].(string); code == job.ReasonText {
+			english = words
 		} else if c := byName[code]; c != nil {
 			if values, ok := c.read(args); ok {
 				english = sayer{English, inUTC}.say(c.English, values)
@@ -281,8 +281,8 @@ func (s sayer) argument(value any) string {
 	case job.ID:
 		return v.String()
 	case job.Outcome:
-		if said, ok := outcomes[v]; ok && s.lang == Chinese {
-			return said
+		if text, ok := outcomes[v]; ok && s.lang == Chinese {
+			return text
 		}
 		return strings.ReplaceAll(string(v), "_", " ")
 	case []string:

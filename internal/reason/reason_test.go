@@ -138,8 +138,8 @@ func TestReasonsSurviveTheirStoredForm(t *testing.T) {
 		if got != r || !c.Is(got) {
 			t.Errorf("%s is read as %q", c.Name, got.Stored())
 		}
-		if said := In(English, got, nil); said != r.String() || said == "" {
-			t.Errorf("%s is said as %q, made as %q", c.Name, said, r)
+		if text := In(English, got, nil); text != r.String() || text == "" {
+			t.Errorf("%s is said as %q, made as %q", c.Name, text, r)
 		}
 		if again := job.ReasonOf(r.String(), r.Code(), r.Args()); again != r {
 			t.Errorf("%s of its parts is %q, want %q", c.Name, again.Stored(), r.Stored())

@@ -61,7 +61,7 @@ func joining(t *testing.T) {
 	if err := auth.KeepOwnToken(dir); err != nil {
 		t.Fatal(err)
 	}
-	if kept, joined, err := auth.OwnToken(dir); err != nil || !joined || kept != own {
+	if stem, joined, err := auth.OwnToken(dir); err != nil || !joined || stem != own {
 		t.Fatal("the token of the worker is not kept", joined, err)
 	}
 

@@ -167,9 +167,9 @@ func (c *Client) Wait(ctx context.Context) error {
 
 // Exchange exchanges a joining token for a token of the worker's own. It waits for a silent server,
 // and returns an error only if ctx ends or the exchange is refused.
-func (c *Client) Exchange(ctx context.Context, joins string, said wire.OwnToken) (granted wire.Granted, err error) {
+func (c *Client) Exchange(ctx context.Context, joins string, request wire.OwnToken) (granted wire.Granted, err error) {
 	for rest := restMin; ; rest = min(2*rest, restMax) {
-		err := c.do(ctx, call{method: http.MethodPost, path: "/tokens", body: said, answer: &granted, token: joins})
+		err := c.do(ctx, call{method: http.MethodPost, path: "/tokens", body: request, answer: &granted, token: joins})
 		if err == nil || !errors.Is(err, store.ErrAway) {
 			return granted, err
 		}

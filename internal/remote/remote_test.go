@@ -96,11 +96,11 @@ func (w *world) apply(document string) *store.Job {
 func (w *world) trigger(j *store.Job, session job.ID) job.ID {
 	w.t.Helper()
 	id := newID(w.t)
-	made, err := w.store.Trigger(w.t.Context(), []store.TriggerItem{{ID: id, Job: j.Definition.UID, Kind: job.RunByHand, Key: id.String(), Session: session, Actor: "test"}})
+	outcomes, err := w.store.Trigger(w.t.Context(), []store.TriggerItem{{ID: id, Job: j.Definition.UID, Kind: job.RunByHand, Key: id.String(), Session: session, Actor: "test"}})
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return made[0].Run
+	return outcomes[0].Run
 }
 
 func newID(t *testing.T) job.ID {

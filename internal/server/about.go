@@ -59,13 +59,13 @@ const (
 func (s *Server) storeVersion() string {
 	s.version.Lock()
 	defer s.version.Unlock()
-	if now := s.Now(); s.version.said != "" && now.Sub(s.version.read).Abs() < versionFor {
-		return s.version.said
+	if now := s.Now(); s.version.text != "" && now.Sub(s.version.read).Abs() < versionFor {
+		return s.version.text
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), versionMax)
 	defer cancel()
-	s.version.said, s.version.read = versionOf(ctx, s.Settings.Store), s.Now()
-	return s.version.said
+	s.version.text, s.version.read = versionOf(ctx, s.Settings.Store), s.Now()
+	return s.version.text
 }
 
 func versionOf(ctx context.Context, c config.Store) string {
@@ -130,8 +130,8 @@ func (s *Server) warnings() (list []job.Reason) {
 
 // tell writes reports of the node until ctx ends.
 func (s *Server) tell(ctx context.Context, t *nodeinfo.Reporter) {
-	said := failurelog.New(s.Log, "cannot write the description of this node to the store", "the description of this node is written again")
-	t.Run(ctx, said.Saw)
+	failures := failurelog.New(s.Log, "cannot write the description of this node to the store", "the description of this node is written again")
+	t.Run(ctx, failures.Saw)
 }
 
 // sayLeftWithin bounds the last report of a node, which is only for people.

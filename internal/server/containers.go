@@ -66,8 +66,8 @@ func containerSettings(c config.Server) container.Settings {
 // share. It is stored, so that the node finds its containers after a restart.
 func engineNode(data string) (string, error) {
 	file := filepath.Join(data, engineFile)
-	if kept, err := os.ReadFile(file); err == nil && len(kept) > 0 {
-		return strings.TrimSpace(string(kept)), nil
+	if rest, err := os.ReadFile(file); err == nil && len(rest) > 0 {
+		return strings.TrimSpace(string(rest)), nil
 	}
 	name := strings.ToLower(rand.Text())
 	if err := os.WriteFile(file, []byte(name), 0o600); err != nil {

@@ -18,12 +18,12 @@ func TestWatchdogLogsTheRunsItEnds(t *testing.T) {
 		config.LogText: `level=WARN msg="a run was lost" job=web/j run=`,
 		config.LogJSON: `"level":"WARN","msg":"a run was lost","job":"web/j","run":`,
 	} {
-		var said bytes.Buffer
-		ended, flush := logEnds((&reach{LogFormat: format}).logTo(&said))
+		var output bytes.Buffer
+		ended, flush := logEnds((&reach{LogFormat: format}).logTo(&output))
 		ended(lost)
 		flush()
-		if !strings.Contains(said.String(), want) {
-			t.Errorf("%s: the log says %q, want %q", format, said.String(), want)
+		if !strings.Contains(output.String(), want) {
+			t.Errorf("%s: the log says %q, want %q", format, output.String(), want)
 		}
 	}
 }

@@ -68,7 +68,7 @@ func (s *Server) makeExecutors(ctx context.Context) (func(*job.Job) executor.Exe
 	s.closers = append(s.closers, func() error { requests.Close(); return nil })
 	s.requests = requests
 	all := executors{
-		job.WorkShell: toldLimits{commands, tellLimits(commands.Features(), s.Log)},
+		job.WorkShell: limitAnnouncer{commands, tellLimits(commands.Features(), s.Log)},
 		job.WorkHTTP:  requests,
 	}
 	if s.xxl.admin != nil {
@@ -91,8 +91,8 @@ const flowsFile = "flows-dir"
 // flow that continues after a restart finds its files.
 func flowsDir(data string) (string, error) {
 	file := filepath.Join(data, flowsFile)
-	if kept, err := os.ReadFile(file); err == nil && shell.IsFlowsDir(string(kept)) {
-		return string(kept), nil
+	if rest, err := os.ReadFile(file); err == nil && shell.IsFlowsDir(string(rest)) {
+		return string(rest), nil
 	}
 	dir, err := os.MkdirTemp("", "belfry-flows-")
 	if err != nil {
@@ -145,15 +145,15 @@ func (s *Server) reloadCommand() string {
 	return "kill -HUP " + strconv.Itoa(os.Getpid())
 }
 
-// toldLimits is an executor that announces limits when the first job has some: most jobs
+// limitAnnouncer is an executor that announces limits when the first job has some: most jobs
 // have none.
-type toldLimits struct {
+type limitAnnouncer struct {
 	executor.Carrier
 	tell func()
 }
 
 // Run implements executor.Executor.
-func (t toldLimits) Run(ctx context.Context, a executor.Attempt, out executor.Output) executor.Result {
+func (t limitAnnouncer) Run(ctx context.Context, a executor.Attempt, out executor.Output) executor.Result {
 	if a.Job.Run.Shell.Limits != nil {
 		t.tell()
 	}

@@ -27,19 +27,19 @@ func TestProcessLimitsAreLoggedOnce(t *testing.T) {
 		{shell.Features{Memory: "cgroup", CPU: "process"}, 0, 1},
 		{shell.Features{Memory: "cgroup", CPU: "cgroup"}, 0, 0},
 	} {
-		var said bytes.Buffer
-		commands := toldLimits{done{}, tellLimits(c.features, slog.New(slog.NewTextHandler(&said, nil)))}
+		var output bytes.Buffer
+		commands := limitAnnouncer{done{}, tellLimits(c.features, slog.New(slog.NewTextHandler(&output, nil)))}
 		run := func(j *job.Job) { commands.Run(t.Context(), executor.Attempt{Job: j}, executor.Output{}) }
 		run(plain)
-		if said.Len() > 0 {
-			t.Errorf("without limits it says:\n%s", said.String())
+		if output.Len() > 0 {
+			t.Errorf("without limits it says:\n%s", output.String())
 		}
 		run(limited)
 		run(limited)
-		memory, cpu := strings.Count(said.String(), "memory limits"), strings.Count(said.String(), "CPU limits")
+		memory, cpu := strings.Count(output.String(), "memory limits"), strings.Count(output.String(), "CPU limits")
 		if memory != c.memory || cpu != c.cpu {
 			t.Errorf("memory by %s, CPU by %s: got %d and %d lines, want %d and %d:\n%s",
-				c.features.Memory, c.features.CPU, memory, cpu, c.memory, c.cpu, said.String())
+				c.features.Memory, c.features.CPU, memory, cpu, c.memory, c.cpu, output.String())
 		}
 	}
 }

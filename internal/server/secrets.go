@@ -17,10 +17,10 @@ import (
 // makeSecrets makes the keeper of secrets in the store.
 func (s *Server) makeSecrets() {
 	c := s.Settings.Secrets
-	file, made, borrowed := s.Settings.KeyFile()
+	file, isNew, borrowed := s.Settings.KeyFile()
 	s.secrets = &secret.Keeper{
 		Store: s.measured, Now: s.Now, Getenv: s.Getenv, Files: secret.Files(s.Settings.SecretsDir()),
-		Ring: &secret.Ring{File: file, Make: made, Borrowed: borrowed, Command: c.KeyCommand, Now: s.Now},
+		Ring: &secret.Ring{File: file, Make: isNew, Borrowed: borrowed, Command: c.KeyCommand, Now: s.Now},
 	}
 	s.secrets.Ring.Sealed = s.secrets.AnySealed
 	if c.Vault.Address != "" {

@@ -110,7 +110,7 @@ type Server struct {
 	since     time.Time // when it was opened
 	version   struct {  // of the store
 		sync.Mutex
-		said string
+		text string
 		read time.Time
 	}
 	starting *starts
@@ -164,15 +164,15 @@ func (s *Server) open(ctx context.Context) error {
 	}
 	s.closers = append(s.closers, s.store.Close)
 	s.measured = s.metrics.Measure(s.store)
-	var made bool
+	var isNew bool
 	if err := whenReached(ctx, s.Log, cmp.Or(s.StoreWait, reachWithin), func() (err error) {
-		made, err = auth.First(ctx, s.store, s.Settings.Data)
+		isNew, err = auth.First(ctx, s.store, s.Settings.Data)
 		return err
 	}); err != nil {
 		return err
 	}
 	s.tokens = auth.New(s.store, s.Now)
-	if file, there := s.TokenFile(); made {
+	if file, there := s.TokenFile(); isNew {
 		s.Log.Info("created the admin token; the CLI finds it when run as this user", "file", file)
 	} else if !there {
 		s.Log.Info("the admin token file is missing, so the CLI on this machine needs BELFRY_TOKEN; an administrator creates one with belfry token create, or the user of this server with belfry token reset while it is stopped", "file", file)

@@ -66,12 +66,12 @@ func (s *Server) clientSecret(ctx context.Context, c config.OIDC) (string, error
 
 // mappingOf returns the roles that are configured.
 func mappingOf(c config.OIDC) signin.Mapping {
-	grants := func(list []config.Grant) (made []signin.Grant) {
+	grants := func(list []config.Grant) (out []signin.Grant) {
 		for _, g := range list {
 			namespace, role := g.Parse()
-			made = append(made, signin.Grant{Namespace: namespace, Role: role})
+			out = append(out, signin.Grant{Namespace: namespace, Role: role})
 		}
-		return made
+		return out
 	}
 	m := signin.Mapping{Groups: map[string][]signin.Grant{}, People: map[string][]signin.Grant{}, Everyone: grants(c.Everyone), Domains: c.EmailDomains}
 	for group, list := range c.Groups {

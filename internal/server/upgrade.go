@@ -148,10 +148,10 @@ func CheckProgram(ctx context.Context, program string) error {
 	cmd := exec.CommandContext(ctx, program, os.Args[1:]...)
 	cmd.Env = append(os.Environ(), upgradeVariable+"="+checkPrefix+strconv.Itoa(carryOverFormat))
 	cmd.WaitDelay = time.Second
-	var said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &said, &said
+	var output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
 	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("%s: %w: %s", program, err, strings.TrimSpace(said.String()))
+		return fmt.Errorf("%s: %w: %s", program, err, strings.TrimSpace(output.String()))
 	}
 	return nil
 }

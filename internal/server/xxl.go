@@ -99,13 +99,13 @@ func (s *Server) serveXXL(ctx context.Context) error {
 	if s.xxl.admin == nil {
 		return nil
 	}
-	kept := make(chan struct{})
+	stopped := make(chan struct{})
 	go func() {
-		defer close(kept)
+		defer close(stopped)
 		s.xxl.admin.Serve(ctx)
 	}()
 	err := s.xxl.http.Serve(s.xxl.listen)
-	<-kept
+	<-stopped
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}

@@ -75,12 +75,12 @@ type Store struct {
 	partly bool
 	keeps  keeps
 
-	mu     sync.Mutex
-	held   store.ConsumerState
-	away   error // the error of the last write to history
-	status Status
-	self   job.ID // the session of this node, once it has joined
-	turn   bool   // this node ships
+	mu      sync.Mutex
+	backlog store.ConsumerState
+	away    error // the error of the last write to history
+	status  Status
+	self    job.ID // the session of this node, once it has joined
+	turn    bool   // this node ships
 	// refusing is why and when history last refused output; err is nil if it was accepted.
 	refusing struct {
 		err error
@@ -223,25 +223,25 @@ func (s *Store) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	status := s.status
-	status.Held, status.Away, status.OutputRefused = s.held, s.away, s.refusing.err
+	status.Held, status.Away, status.OutputRefused = s.backlog, s.away, s.refusing.err
 	status.OutputBytes, status.OutputDropped = s.spool.state()
-	status.Full = int(100 * s.held.Bytes / s.opt.OutboxMax)
+	status.Full = int(100 * s.backlog.Bytes / s.opt.OutboxMax)
 	return status
 }
 
 // look measures the outbox.
 func (s *Store) look(ctx context.Context) error {
-	held, err := s.Held(ctx)
+	state, err := s.Held(ctx)
 	if err != nil {
 		return err
 	}
-	turn, err := s.isTurn(ctx, held.Oldest)
+	turn, err := s.isTurn(ctx, state.Oldest)
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.held, s.turn = held, turn
+	s.backlog, s.turn = state, turn
 	return nil
 }
 
@@ -279,17 +279,17 @@ func (s *Store) isTurn(ctx context.Context, oldest time.Time) (bool, error) {
 }
 
 // Held returns the amount of data that waits for history.
-func (s *Store) Held(ctx context.Context) (held store.ConsumerState, err error) {
+func (s *Store) Held(ctx context.Context) (state store.ConsumerState, err error) {
 	list, err := s.Consumers(ctx)
 	if err != nil {
-		return held, fmt.Errorf("outbox: %w", err)
+		return state, fmt.Errorf("outbox: %w", err)
 	}
 	for i := range list {
 		if list[i].Name == store.ConsumerHistory {
-			held = list[i]
+			state = list[i]
 		}
 	}
-	return held, nil
+	return state, nil
 }
 
 // Plan implements store.Planning. Without room for claims the runs are only planned: each then

@@ -153,9 +153,9 @@ func (r *rig) id() job.ID {
 // begin starts a run.
 func (r *rig) begin() (store.Attempt, error) {
 	r.Helper()
-	made, err := r.Trigger(r.Context(), []store.TriggerItem{{ID: r.id(), Job: r.uid, Kind: job.RunByHand, Session: r.session.ID}})
+	outcomes, err := r.Trigger(r.Context(), []store.TriggerItem{{ID: r.id(), Job: r.uid, Kind: job.RunByHand, Session: r.session.ID}})
 	r.must(err)
-	a := store.Attempt{Job: r.uid, Run: made[0].Run, Number: 1, Token: r.id()}
+	a := store.Attempt{Job: r.uid, Run: outcomes[0].Run, Number: 1, Token: r.id()}
 	out, err := r.Claim(r.Context(), r.session.ID, []store.Attempt{a})
 	if err == nil && out[0].Verdict != store.Started {
 		r.Fatalf("the claim is answered %d: %s", out[0].Verdict, out[0].Reason)
@@ -250,8 +250,8 @@ func TestRecordShippedTwiceIsStoredOnce(t *testing.T) {
 		wait.Wait()
 		r.shipped()
 		r.once(runs)
-		if held, err := r.Held(r.Context()); err != nil || held.Entries != 0 {
-			r.Errorf("the outbox holds %d records, %v", held.Entries, err)
+		if state, err := r.Held(r.Context()); err != nil || state.Entries != 0 {
+			r.Errorf("the outbox holds %d records, %v", state.Entries, err)
 		}
 	}, joined.Options{})
 }
@@ -620,12 +620,12 @@ func TestOneNodeShipsUntilItCannot(t *testing.T) {
 			}
 		}
 		renewed(10 * time.Second)
-		if held, err := r.Held(r.Context()); err != nil || held.Entries != 1 {
-			r.Errorf("after 10 s %d records wait, %v: the other node has shipped", held.Entries, err)
+		if state, err := r.Held(r.Context()); err != nil || state.Entries != 1 {
+			r.Errorf("after 10 s %d records wait, %v: the other node has shipped", state.Entries, err)
 		}
 		renewed(10 * time.Second)
-		if held, err := r.Held(r.Context()); err != nil || held.Entries != 0 {
-			r.Errorf("after 20 s %d records wait, %v: the other node has not shipped", held.Entries, err)
+		if state, err := r.Held(r.Context()); err != nil || state.Entries != 0 {
+			r.Errorf("after 20 s %d records wait, %v: the other node has not shipped", state.Entries, err)
 		}
 	}, joined.Options{})
 }
@@ -691,10 +691,10 @@ func TestAWorkerThatJoinsThroughAServerShipsNothing(t *testing.T) {
 				r.looked()
 				r.ran()
 				r.looked()
-				held, err := r.Held(r.Context())
+				state, err := r.Held(r.Context())
 				r.must(err)
-				if held.Entries != 0 {
-					r.Errorf("%d records wait after a second", held.Entries)
+				if state.Entries != 0 {
+					r.Errorf("%d records wait after a second", state.Entries)
 				}
 			}, joined.Options{})
 		})

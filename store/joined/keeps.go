@@ -14,7 +14,7 @@ import (
 // changed jobs.
 type keeps struct {
 	mu      sync.Mutex
-	said    *store.JobKeeps // replaced, never changed
+	jobs    *store.JobKeeps // replaced, never changed
 	since   int64
 	looked  time.Time
 	control store.Control
@@ -28,9 +28,9 @@ const deletionsMissed = store.TombstoneLife / 2
 func (k *keeps) now(ctx context.Context, now time.Time) (*store.JobKeeps, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	said, since, changed := store.JobKeeps{}, int64(0), true
-	if k.said != nil && now.Sub(k.looked) < deletionsMissed {
-		said, since, changed = *k.said, k.since, false
+	jobKeeps, since, changed := store.JobKeeps{}, int64(0), true
+	if k.jobs != nil && now.Sub(k.looked) < deletionsMissed {
+		jobKeeps, since, changed = *k.jobs, k.since, false
 	}
 	for {
 		list, next, err := k.control.JobsChanged(ctx, store.AllPartitions, since, store.MaxBatch)
@@ -47,28 +47,28 @@ func (k *keeps) now(ctx context.Context, now time.Time) (*store.JobKeeps, error)
 		}
 		for i := range list {
 			uid := list[i].UID
-			was, had := said[uid]
+			was, had := jobKeeps[uid]
 			is, has := fresh[uid]
 			if had == has && was == is {
 				continue
 			}
 			if !changed { // a concurrent round of Expire may read the old one
-				copied := make(store.JobKeeps, len(said)+1)
-				for uid, keep := range said {
+				copied := make(store.JobKeeps, len(jobKeeps)+1)
+				for uid, keep := range jobKeeps {
 					copied[uid] = keep
 				}
-				said, changed = copied, true
+				jobKeeps, changed = copied, true
 			}
-			if delete(said, uid); has {
-				said[uid] = is
+			if delete(jobKeeps, uid); has {
+				jobKeeps[uid] = is
 			}
 		}
 	}
 	if changed {
-		k.said = &said
+		k.jobs = &jobKeeps
 	}
 	k.since, k.looked = since, now
-	return k.said, nil
+	return k.jobs, nil
 }
 
 // saidBy returns the settings of changed jobs.
@@ -81,11 +81,11 @@ func (k *keeps) saidBy(ctx context.Context, list []store.PlannedJob) (store.JobK
 	if err != nil {
 		return nil, fmt.Errorf("read how long jobs keep their history: %w", err)
 	}
-	said := store.JobKeeps{}
+	jobKeeps := store.JobKeeps{}
 	for i, j := range jobs {
 		if j != nil && !j.Deleted && j.Filled.Policy.Keep != nil {
-			said[uids[i]] = *j.Filled.Policy.Keep
+			jobKeeps[uids[i]] = *j.Filled.Policy.Keep
 		}
 	}
-	return said, nil
+	return jobKeeps, nil
 }

@@ -20,7 +20,7 @@ const readMax = 2000
 func (s *Store) Behind() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.held.Entries > readMax
+	return s.backlog.Entries > readMax
 }
 
 // waiting returns the records in the outbox that meet a condition: of one run, or of all runs if it

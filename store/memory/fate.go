@@ -21,8 +21,8 @@ const (
 	Late       // it is done after the repetition of the call, which the caller does not know
 )
 
-// fated is a driver whose commits of steps may go wrong.
-type fated struct {
+// faultyDriver is a driver whose commits of steps may go wrong.
+type faultyDriver struct {
 	*table
 	fate func(part, parts int) Fate
 	late []*late
@@ -38,7 +38,7 @@ type late struct {
 const lateBy = 2
 
 // Commit implements replica.Driver.
-func (d *fated) Commit(_ context.Context, t *replica.Txn) (version int64, done bool, err error) {
+func (d *faultyDriver) Commit(_ context.Context, t *replica.Txn) (version int64, done bool, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.arrive()
@@ -63,7 +63,7 @@ func (d *fated) Commit(_ context.Context, t *replica.Txn) (version int64, done b
 }
 
 // arrive commits parts that are due, if what they compare has not changed.
-func (d *fated) arrive() {
+func (d *faultyDriver) arrive() {
 	d.late = slices.DeleteFunc(d.late, func(l *late) bool {
 		if l.commits--; l.commits == 0 {
 			d.commit(l.txn)

@@ -81,7 +81,7 @@ func parts(opt *Options) (replica.Driver, replica.Options) {
 	}
 	var d replica.Driver = newMap()
 	if opt.Fate != nil {
-		d = &fated{table: newMap(), fate: opt.Fate}
+		d = &faultyDriver{table: newMap(), fate: opt.Fate}
 	}
 	return d, replica.Options{
 		Now: opt.Now, LookAhead: opt.LookAhead, Defaults: opt.Defaults, NewID: opt.NewID, Revisions: opt.Revisions,

@@ -186,11 +186,11 @@ func (a *address) open(l limits) (*sql.DB, error) {
 				return nil, err
 			}
 		}
-		made, err := mysql.NewConnector(of)
+		conn, err := mysql.NewConnector(of)
 		if err != nil {
 			return nil, err
 		}
-		all.hosts = append(all.hosts, made)
+		all.hosts = append(all.hosts, conn)
 		all.certified = of.TLS != nil && len(of.TLS.Certificates) > 0
 	}
 	return sql.OpenDB(all), nil

@@ -246,9 +246,9 @@ const (
 
 // number returns the number of an error of the server, 0 for other errors.
 func number(err error) uint16 {
-	var said *mysql.MySQLError
-	if errors.As(err, &said) {
-		return said.Number
+	var myErr *mysql.MySQLError
+	if errors.As(err, &myErr) {
+		return myErr.Number
 	}
 	return 0
 }
@@ -361,8 +361,8 @@ func (d *database) Listen(ctx context.Context, begun func(), do func(payload str
 		if err != nil {
 			return err
 		}
-		for payload, told := range now {
-			if told != known[payload] {
+		for payload, number := range now {
+			if number != known[payload] {
 				do(payload)
 				pause = lookFirst / 2
 			}
@@ -379,14 +379,14 @@ func (d *database) notices(ctx context.Context) (map[string]int64, error) {
 		return nil, err
 	}
 	defer found.Close()
-	told := map[string]int64{}
+	numbers := map[string]int64{}
 	for found.Next() {
 		var payload string
 		var n int64
 		if err := found.Scan(&payload, &n); err != nil {
 			return nil, err
 		}
-		told[payload] = n
+		numbers[payload] = n
 	}
-	return told, found.Err()
+	return numbers, found.Err()
 }

@@ -54,9 +54,9 @@ func TestCachedRunsAreTheStoredOnes(t *testing.T) {
 	}
 	const runs = 8
 	for n := range runs {
-		made, err := stores[0].Trigger(ctx, []store.TriggerItem{{ID: attempt(n).Run, Job: j.Definition.UID, Kind: job.RunByHand, Session: sessions[n%len(stores)]}})
-		if err != nil || made[0].Err != nil {
-			t.Fatal(err, made)
+		outcomes, err := stores[0].Trigger(ctx, []store.TriggerItem{{ID: attempt(n).Run, Job: j.Definition.UID, Kind: job.RunByHand, Session: sessions[n%len(stores)]}})
+		if err != nil || outcomes[0].Err != nil {
+			t.Fatal(err, outcomes)
 		}
 	}
 	for n := range runs {

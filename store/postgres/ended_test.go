@@ -36,9 +36,9 @@ func TestEachEndIsPublishedOnceAfterItsCommit(t *testing.T) {
 	}
 	for i := range 3 {
 		a := store.Attempt{Run: job.ID{2, byte(i)}, Number: 1, Token: job.ID{3, byte(i)}}
-		made, err := s.Trigger(ctx, []store.TriggerItem{{ID: a.Run, Job: j.Definition.UID, Kind: job.RunByHand, Session: session.ID}})
-		if err != nil || made[0].Err != nil {
-			t.Fatal(err, made)
+		outcomes, err := s.Trigger(ctx, []store.TriggerItem{{ID: a.Run, Job: j.Definition.UID, Kind: job.RunByHand, Session: session.ID}})
+		if err != nil || outcomes[0].Err != nil {
+			t.Fatal(err, outcomes)
 		}
 		if out, err := s.Claim(ctx, session.ID, []store.Attempt{a}); err != nil || out[0].Verdict != store.Started {
 			t.Fatal(out, err)

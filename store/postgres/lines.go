@@ -40,15 +40,15 @@ func (l *lines) watch(dial pgconn.DialFunc) pgconn.DialFunc {
 		if err != nil {
 			return nil, err
 		}
-		made := &line{conn, l}
+		ln := &line{conn, l}
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if l.ended {
 			conn.Close()
 			return nil, net.ErrClosed
 		}
-		l.open[made] = true
-		return made, nil
+		l.open[ln] = true
+		return ln, nil
 	}
 }
 
@@ -57,7 +57,7 @@ func (l *lines) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.ended = true
-	for made := range l.open {
-		_ = made.Conn.Close()
+	for ln := range l.open {
+		_ = ln.Conn.Close()
 	}
 }

@@ -643,9 +643,9 @@ func TestLostNotificationsAreNoticed(t *testing.T) {
 	}
 	// Without followers nothing is written.
 	change()
-	var told int
-	if err := d.pool.QueryRow(ctx, "select value from counters where name = 'told'").Scan(&told); err != nil || told != 0 {
-		t.Errorf("%d batches were published without a listener, %v", told, err)
+	var count int
+	if err := d.pool.QueryRow(ctx, "select value from counters where name = 'told'").Scan(&count); err != nil || count != 0 {
+		t.Errorf("%d batches were published without a listener, %v", count, err)
 	}
 	elsewhere := a.EventsElsewhere(ctx)
 	// heard reads until the last change has arrived, and reports whether a loss was reported before
@@ -713,9 +713,9 @@ func TestADatabaseInUseIsNeitherCheckedNorChanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.pool.Close()
-	var made bool
-	if err := d.pool.QueryRow(t.Context(), "select exists (select from pg_namespace where nspname = $1)", d.schema).Scan(&made); err != nil || made {
-		t.Errorf("the schema was made: %t, %v", made, err)
+	var isNew bool
+	if err := d.pool.QueryRow(t.Context(), "select exists (select from pg_namespace where nspname = $1)", d.schema).Scan(&isNew); err != nil || isNew {
+		t.Errorf("the schema was made: %t, %v", isNew, err)
 	}
 	first, beside := open(t, address, Options{}), open(t, address, Options{InUse: true})
 	session, err := first.Join(t.Context(), store.Session{ID: job.ID{1}, Node: "a", Machine: "m", DataDir: "/a", Roles: []string{store.RoleWorker}})

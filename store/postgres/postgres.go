@@ -175,7 +175,7 @@ func dial(ctx context.Context, address string) (*database, error) {
 		config.MaxConns = connections
 	}
 	for name, value := range settings {
-		if _, said := c.RuntimeParams[name]; !said {
+		if _, isSet := c.RuntimeParams[name]; !isSet {
 			c.RuntimeParams[name] = value
 		}
 	}
@@ -208,11 +208,11 @@ func (d *database) suits(ctx context.Context) error {
 // unreached marks an error of opening a database that may be reachable later as an outage. A wrong
 // password or database is a mistake of the configuration.
 func unreached(err error) error {
-	var said *pgconn.PgError
+	var pgErr *pgconn.PgError
 	switch {
-	case errors.As(err, &said):
+	case errors.As(err, &pgErr):
 		// cannot_connect_now, too_many_connections, and the codes of a server that stops.
-		if !slices.Contains([]string{"57P01", "57P02", "57P03", "53300"}, said.Code) {
+		if !slices.Contains([]string{"57P01", "57P02", "57P03", "53300"}, pgErr.Code) {
 			return err
 		}
 	case !isNetwork(err):
@@ -228,8 +228,8 @@ func (d *database) seesSettings(ctx context.Context, names []string) error {
 	const instead = "the address must be that of the database itself, and not of a connection pooler such as PgBouncer"
 	var lost []string
 	err := d.pool.QueryRow(ctx, "select coalesce(array_agg(name order by name), '{}') from pg_settings where name = any($1) and source <> 'client'", names).Scan(&lost)
-	var said *pgconn.PgError
-	if errors.As(err, &said) && (said.Code == "08P01" || said.Code == "42P05" || said.Code == "26000") {
+	var pgErr *pgconn.PgError
+	if errors.As(err, &pgErr) && (pgErr.Code == "08P01" || pgErr.Code == "42P05" || pgErr.Code == "26000") {
 		// protocol_violation: it refuses them. duplicate_prepared_statement and
 		// invalid_sql_statement_name: a session is not always on the same connection.
 		return fmt.Errorf("%w: %s", brief(err), instead)

@@ -130,8 +130,8 @@ func (t *tx) Commit(ctx context.Context) (unknown bool, err error) {
 	}
 	if err != nil {
 		// An error from the server means that it was not done.
-		var said *pgconn.PgError
-		return !errors.As(err, &said), err
+		var pgErr *pgconn.PgError
+		return !errors.As(err, &pgErr), err
 	}
 	t.conn.Release()
 	t.conn = nil
@@ -389,15 +389,15 @@ type failure struct {
 
 func (f *failure) Unwrap() []error { return []error{f.error, f.is} }
 
-// unconnected is the reason of a failed connection, in one line.
-type unconnected struct {
+// connectError is the reason of a failed connection, in one line.
+type connectError struct {
 	error
 	text string
 }
 
-func (u *unconnected) Error() string { return u.text }
+func (u *connectError) Error() string { return u.text }
 
-func (u *unconnected) Unwrap() error { return u.error }
+func (u *connectError) Unwrap() error { return u.error }
 
 // brief says once what pgx repeats for its attempts with TLS and without. The lack of TLS is not
 // the reason if the attempt without it was made.
@@ -407,28 +407,28 @@ func brief(err error) error {
 		return err
 	}
 	const noTLS, strange = ": tls error: server refused TLS connection", ": received unexpected message: %!w(<nil>)"
-	var said []string
+	var parts []string
 	for line := range strings.Lines(connect.Unwrap().Error()) {
-		if line = strings.TrimSpace(line); !slices.Contains(said, line) {
-			said = append(said, line)
+		if line = strings.TrimSpace(line); !slices.Contains(parts, line) {
+			parts = append(parts, line)
 		}
 	}
-	said = slices.DeleteFunc(said, func(line string) bool {
+	parts = slices.DeleteFunc(parts, func(line string) bool {
 		from, refused := strings.CutSuffix(line, noTLS)
-		return refused && slices.ContainsFunc(said, func(other string) bool { return other != line && strings.HasPrefix(other, from+":") })
+		return refused && slices.ContainsFunc(parts, func(other string) bool { return other != line && strings.HasPrefix(other, from+":") })
 	})
-	text := strings.ReplaceAll(strings.Join(said, "; "), strange, ": what answers is not PostgreSQL")
-	return &unconnected{err, fmt.Sprintf("connect as %s: %s", connect.Config.User, text)}
+	text := strings.ReplaceAll(strings.Join(parts, "; "), strange, ": what answers is not PostgreSQL")
+	return &connectError{err, fmt.Sprintf("connect as %s: %s", connect.Config.User, text)}
 }
 
 // fault wraps an error with its sentinel.
 func fault(err error) error {
 	err = brief(err)
-	var said *pgconn.PgError
-	if !errors.As(err, &said) {
+	var pgErr *pgconn.PgError
+	if !errors.As(err, &pgErr) {
 		return err
 	}
-	switch said.Code {
+	switch pgErr.Code {
 	case "53100": // disk_full
 		return &failure{err, store.ErrNoSpace}
 	case "25006": // read_only_sql_transaction: a standby
@@ -441,10 +441,10 @@ func fault(err error) error {
 
 // Fault implements sqldb.DB.
 func (d *database) Fault(err error) sqldb.Fault {
-	var said *pgconn.PgError
+	var pgErr *pgconn.PgError
 	var connect *pgconn.ConnectError
-	if errors.As(err, &said) && !errors.As(err, &connect) {
-		switch said.Code {
+	if errors.As(err, &pgErr) && !errors.As(err, &connect) {
+		switch pgErr.Code {
 		case "40001", "40P01", "23505", "55P03":
 			// serialization_failure, deadlock_detected, unique_violation (two made the same row),
 			// lock_not_available.

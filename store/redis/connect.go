@@ -180,11 +180,11 @@ func failure(err error) error {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return err
 	}
-	said, is := rueidis.IsRedisErr(err)
+	redisErr, is := rueidis.IsRedisErr(err)
 	if !is {
 		return fmt.Errorf("%w: %w", store.ErrAway, err)
 	}
-	switch reason(said.Error()) {
+	switch reason(redisErr.Error()) {
 	case "OOM":
 		return fmt.Errorf("%w: %w", store.ErrNoSpace, err)
 	case "MISCONF", "NOREPLICAS":

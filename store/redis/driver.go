@@ -252,7 +252,7 @@ func (d *driver) Commit(ctx context.Context, t *replica.Txn) (version int64, don
 		}
 		if done = answer[0] == 1; done {
 			version = answer[1]
-			d.told(place{answer[1], answer[2]})
+			d.note(place{answer[1], answer[2]})
 		}
 		return nil
 	})
@@ -290,8 +290,8 @@ func (d dedicatedClient) Do(ctx context.Context, cmd rueidis.Completed) rueidis.
 	return d.own.Do(ctx, cmd)
 }
 
-// told notes a commit announced to this process.
-func (d *driver) told(p place) {
+// note notes a commit announced to this process.
+func (d *driver) note(p place) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if p.steps > 0 && p.version > d.mark.version { // a change without copied keys is not in the feed

@@ -211,11 +211,11 @@ func TestAGentleFailoverLosesNothing(t *testing.T) {
 	master, replica, address := pair(t)
 	o, lost := counted()
 	s := open(t, address, o)
-	made := putWhile(t, []*Store{s, open(t, address, o)}, func() {
+	claims := putWhile(t, []*Store{s, open(t, address, o)}, func() {
 		do(t, master, "failover")
 		eventually(t, "the replica is the master", func() bool { return strings.Contains(do(t, replica, "info", "replication"), "role:master") })
 	})
-	expectJobs(t, s, made)
+	expectJobs(t, s, claims)
 	expectLost(t, lost, 0)
 }
 
@@ -224,7 +224,7 @@ func TestCrashWithAppendfsyncAlwaysLosesNothing(t *testing.T) {
 	lone := servers.StartRedis(t)
 	o, lost := counted()
 	s := open(t, lone.URL(), o)
-	made := putWhile(t, []*Store{s, open(t, lone.URL(), o)}, func() {
+	claims := putWhile(t, []*Store{s, open(t, lone.URL(), o)}, func() {
 		for range 2 {
 			if err := errors.Join(lone.Kill(), lone.Start()); err != nil {
 				t.Fatal(err)
@@ -232,7 +232,7 @@ func TestCrashWithAppendfsyncAlwaysLosesNothing(t *testing.T) {
 			do(t, lone, "script", "flush")
 		}
 	})
-	expectJobs(t, s, made)
+	expectJobs(t, s, claims)
 	expectLost(t, lost, 0)
 }
 
@@ -292,7 +292,7 @@ func TestStepWithALostAnswerIsDoneOnce(t *testing.T) {
 	prefix := fmt.Sprintf("/test%d", prefixes.Add(1))
 	o, lost := counted()
 	s := open(t, "redis://"+proxy.Addr().String()+prefix, o)
-	made := putWhile(t, []*Store{s, s}, func() {
+	claims := putWhile(t, []*Store{s, s}, func() {
 		for range 10 {
 			proxy.silent.Store(true)
 			if err := tryPut(t.Context(), s, "w0-0"); err == nil { // it exists, and reading shows it
@@ -302,7 +302,7 @@ func TestStepWithALostAnswerIsDoneOnce(t *testing.T) {
 			eventually(t, "the server answers", func() bool { _, err := s.Now(t.Context()); return err == nil })
 		}
 	})
-	expectJobs(t, open(t, server.URL()+prefix, Options{}), made)
+	expectJobs(t, open(t, server.URL()+prefix, Options{}), claims)
 	expectLost(t, lost, 0)
 }
 
@@ -311,8 +311,8 @@ func TestPausingServerGetsNothingTwice(t *testing.T) {
 	lone := servers.StartRedis(t)
 	o, lost := counted()
 	s := open(t, lone.URL(), o)
-	made := putWhile(t, []*Store{s}, func() { do(t, lone, "client", "pause", "1500") })
-	expectJobs(t, s, made)
+	claims := putWhile(t, []*Store{s}, func() { do(t, lone, "client", "pause", "1500") })
+	expectJobs(t, s, claims)
 	expectLost(t, lost, 0)
 }
 
@@ -417,7 +417,7 @@ func TestTheMasterIsFoundBySentinels(t *testing.T) {
 	o, lost := counted()
 	o.KeepDefaults = true
 	s := open(t, "redis://"+strings.Join(all.Addresses(), ",")+"/belfry?sentinel="+servers.RedisMaster+"&wait=1", o)
-	made := putWhile(t, []*Store{s}, func() {
+	claims := putWhile(t, []*Store{s}, func() {
 		first, err := all.Master()
 		if err != nil {
 			t.Fatal(err)
@@ -427,7 +427,7 @@ func TestTheMasterIsFoundBySentinels(t *testing.T) {
 		}
 		eventually(t, "another server is the master", func() bool { master, err := all.Master(); return err == nil && master != first })
 	})
-	expectJobs(t, s, made)
+	expectJobs(t, s, claims)
 	expectLost(t, lost, 0)
 }
 
@@ -448,7 +448,7 @@ func TestAClusterKeepsAStoreThroughAFailover(t *testing.T) {
 	if about, err := Check(t.Context(), address); err != nil || about.mode != "cluster" || about.Sync != "always" {
 		t.Errorf("got %+v, %v", about, err)
 	}
-	made := putWhile(t, []*Store{s, open(t, address, o)}, func() {
+	claims := putWhile(t, []*Store{s, open(t, address, o)}, func() {
 		// A master hands over once its replica has everything, and gives up after 5 s.
 		for _, r := range cluster.Nodes[3:] {
 			eventually(t, "a replica is the master", func() bool {
@@ -457,7 +457,7 @@ func TestAClusterKeepsAStoreThroughAFailover(t *testing.T) {
 			})
 		}
 	})
-	expectJobs(t, s, made)
+	expectJobs(t, s, claims)
 	expectLost(t, lost, 0)
 }
 

@@ -166,7 +166,7 @@ func (d *driver) continuing(ctx context.Context, at *place, apply func(replica.U
 			}
 			*at = is.place
 			if d.a.wait == 0 { // otherwise it may not be acknowledged yet
-				d.told(is.place)
+				d.note(is.place)
 			}
 			apply(replica.Update{Puts: is.puts, Deletes: is.gone, Version: is.version})
 		}

@@ -72,11 +72,11 @@ func cpuOf(t *testing.T, server *servers.Redis) time.Duration {
 // scansOf returns how often each command that reads everything was called.
 func scansOf(t *testing.T, server *servers.Redis) string {
 	t.Helper()
-	var said []string
+	var parts []string
 	for _, command := range []string{"keys", "scan", "hscan", "sscan", "zscan", "hgetall", "hkeys", "hvals", "smembers"} {
-		said = append(said, fmt.Sprintf("%s %d", command, callsOf(t, server, command)))
+		parts = append(parts, fmt.Sprintf("%s %d", command, callsOf(t, server, command)))
 	}
-	return strings.Join(said, ", ")
+	return strings.Join(parts, ", ")
 }
 
 // callsOf returns how often a command was called.

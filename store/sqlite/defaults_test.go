@@ -180,9 +180,9 @@ func TestChangedDefaultsKeepExplicitFields(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "belfry.db")
 	s := openStore(t, path, Options{})
 	at := job.Duration(time.Minute)
-	said := benchJob(1, job.Policy{LateBy: &at})
-	said.Schedule.Timezone = "Asia/Tokyo"
-	for _, j := range []*job.Job{said, benchJob(2, job.Policy{})} {
+	document := benchJob(1, job.Policy{LateBy: &at})
+	document.Schedule.Timezone = "Asia/Tokyo"
+	for _, j := range []*job.Job{document, benchJob(2, job.Policy{})} {
 		if _, err := store.PutOne(t.Context(), s, store.PutJob{Definition: j}); err != nil {
 			t.Fatal(err)
 		}

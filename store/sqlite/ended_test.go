@@ -94,8 +94,8 @@ func TestEachEndIsPublishedOnceAfterItsCommit(t *testing.T) {
 
 // A rolled back transaction also undoes the successful calls of its group.
 func TestRolledBackEndsAreNotPublished(t *testing.T) {
-	told := 0
-	s := openStore(t, filepath.Join(t.TempDir(), "belfry.db"), Options{Ended: func(store.Ends) { told++ }})
+	count := 0
+	s := openStore(t, filepath.Join(t.TempDir(), "belfry.db"), Options{Ended: func(store.Ends) { count++ }})
 	j, err := store.PutOne(t.Context(), s, store.PutJob{Definition: benchJob(1, job.Policy{})})
 	if err != nil {
 		t.Fatal(err)
@@ -108,10 +108,10 @@ func TestRolledBackEndsAreNotPublished(t *testing.T) {
 		_, err := s.Cancel(t.Context(), run, "ann", "enough")
 		return err
 	})
-	if told != 0 {
+	if count != 0 {
 		t.Error("an undone end was published")
 	}
-	if _, err := s.Cancel(t.Context(), run, "ann", "enough"); err != nil || told != 1 {
-		t.Errorf("the same call again: %v, told %d times", err, told)
+	if _, err := s.Cancel(t.Context(), run, "ann", "enough"); err != nil || count != 1 {
+		t.Errorf("the same call again: %v, told %d times", err, count)
 	}
 }

@@ -60,13 +60,13 @@ func checkPlans(t *testing.T, asked *sync.Map) {
 				return err
 			}
 			n++
-			said, all := text.(string), strings.Join(plan, "\n")
+			words, all := text.(string), strings.Join(plan, "\n")
 			for _, inner := range []string{"a", "h"} {
 				if strings.Contains(all, "CO-ROUTINE "+inner) {
 					all = strings.Replace(all, "SCAN "+inner, "", 1) // the rows of the inner query
 				}
 			}
-			if grows.MatchString(all) && !strings.Contains(all, "COVERING INDEX jobs_boot") && !contains(said, whole) || strings.Contains(all, "TEMP B-TREE FOR ORDER BY") && !contains(said, sorted) {
+			if grows.MatchString(all) && !strings.Contains(all, "COVERING INDEX jobs_boot") && !contains(words, whole) || strings.Contains(all, "TEMP B-TREE FOR ORDER BY") && !contains(words, sorted) {
 				t.Errorf("%s\nhas the plan\n%s", query, all)
 			}
 		}

@@ -47,7 +47,7 @@ var absenceTests = []test{
 				e.stopped(gently)
 				e.clock.Advance(100 * time.Second)
 				e.a = e.join("a")
-				said := fmt.Sprintf("no node was running from %s to %s, and the missed policy is %s", from.Format(time.RFC3339), e.now().Format(time.RFC3339), c.missed)
+				words := fmt.Sprintf("no node was running from %s to %s, and the missed policy is %s", from.Format(time.RFC3339), e.now().Format(time.RFC3339), c.missed)
 				var got []string
 				for _, r := range item.Runs {
 					out, err := e.Claim(e.ctx, e.a.ID, []store.Attempt{{Run: r.ID, Number: 1, Token: e.id()}})
@@ -56,7 +56,7 @@ var absenceTests = []test{
 					if out[0].Verdict == store.Started {
 						e.must(e.Release(e.ctx, e.a.ID, []store.Attempt{{Run: r.ID, Number: 1, Token: out[0].Run.Token}}))
 					} else {
-						contains(e, "reason", e.gone(r.ID, job.OutcomeMissed).Attempt.Reason.String(), said)
+						contains(e, "reason", e.gone(r.ID, job.OutcomeMissed).Attempt.Reason.String(), words)
 					}
 				}
 				equal(e, fmt.Sprintf("%s, gently: %t", c.missed, gently), strings.Join(got, " "), c.want)

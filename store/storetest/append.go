@@ -40,7 +40,7 @@ var appendTests = []test{
 	}},
 	{"counts of slices and of records agree by job, also of late, replaced and expired records", func(e *env) {
 		first := e.now().Truncate(store.Slice)
-		made := func(name string, outcome job.Outcome, at time.Duration) store.Record {
+		record := func(name string, outcome job.Outcome, at time.Duration) store.Record {
 			r := e.foreign(outcome, "it ended")
 			r.Run.Name, r.Run.JobUID[15] = name, byte(len(name))
 			r.Attempt.Ended = first.Add(at)
@@ -56,9 +56,9 @@ var appendTests = []test{
 			}
 			return all
 		}
-		lost := made("a", job.OutcomeLost, 7*time.Minute)
+		lost := record("a", job.OutcomeLost, 7*time.Minute)
 		e.must(e.Append(e.ctx, []store.Record{
-			lost, made("a", job.OutcomeSucceeded, 4*time.Minute), made("a", job.OutcomeSucceeded, 12*time.Minute), made("bcd", job.OutcomeFailed, 8*time.Minute),
+			lost, record("a", job.OutcomeSucceeded, 4*time.Minute), record("a", job.OutcomeSucceeded, 12*time.Minute), record("bcd", job.OutcomeFailed, 8*time.Minute),
 		}))
 		check := func(what string, want ...string) {
 			e.Helper()
@@ -71,12 +71,12 @@ var appendTests = []test{
 		check("afterwards", "0s 1 map[lost:1 succeeded:1] 2s 1s", "0s 3 map[failed:1] 3s 3s", "10m0s 1 map[succeeded:1] 1s 1s")
 		found := lost
 		found.Attempt.Outcome, found.Run.Outcome, found.Replaces = job.OutcomeSucceeded, job.OutcomeSucceeded, true
-		e.must(e.Append(e.ctx, []store.Record{found, made("bcd", job.OutcomeSucceeded, 13*time.Minute), made("bcd", job.OutcomeSucceeded, 58*time.Minute)}))
+		e.must(e.Append(e.ctx, []store.Record{found, record("bcd", job.OutcomeSucceeded, 13*time.Minute), record("bcd", job.OutcomeSucceeded, 58*time.Minute)}))
 		want := []string{"0s 1 map[succeeded:2] 2s 1s", "0s 3 map[failed:1] 3s 3s", "10m0s 1 map[succeeded:1] 1s 1s", "10m0s 3 map[succeeded:1] 3s 3s", "50m0s 3 map[succeeded:1] 3s 3s"}
 		check("with late results", want...)
 		expireAll(e, store.Retention{})
 		check("after another round", want...)
-		equal(e, "of one job", fmt.Sprint(read(false, made("bcd", job.OutcomeFailed, 0).Run.JobUID)), fmt.Sprint([]string{want[1], want[3], want[4]}))
+		equal(e, "of one job", fmt.Sprint(read(false, record("bcd", job.OutcomeFailed, 0).Run.JobUID)), fmt.Sprint([]string{want[1], want[3], want[4]}))
 		equal(e, "of no job", len(read(false, []job.ID{}...)), 0)
 		list, err := e.Aggregate(e.ctx, store.AggregateQuery{Namespace: "elsewhere", From: first, To: first.Add(9 * time.Minute), Bucket: 4 * store.Slice})
 		e.must(err)

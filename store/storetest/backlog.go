@@ -15,7 +15,7 @@ type Backlog struct {
 	job     *store.Job
 	holder  store.Attempt // has the slot that all other runs wait for
 	waiting []store.Attempt
-	made    int // runs
+	count   int // runs
 }
 
 // NewBacklog opens a store with a job and one running run.
@@ -32,15 +32,15 @@ func (b *Backlog) requested(n int) (list []store.Attempt) {
 	b.Helper()
 	items := make([]store.TriggerItem, n)
 	for i := range items {
-		b.made++
+		b.count++
 		items[i] = store.TriggerItem{
 			ID: b.id(), Job: b.job.Definition.UID, Kind: job.RunBackfill, Session: b.a.ID, Node: b.a.Node,
-			Scheduled: start.Add(-time.Duration(b.made) * time.Second), Due: start.Add(time.Duration(b.made)*time.Millisecond - time.Hour), Overlap: job.OverlapQueue, Actor: "ann",
+			Scheduled: start.Add(-time.Duration(b.count) * time.Second), Due: start.Add(time.Duration(b.count)*time.Millisecond - time.Hour), Overlap: job.OverlapQueue, Actor: "ann",
 		}
 	}
-	made, err := b.Trigger(b.ctx, items)
+	outcomes, err := b.Trigger(b.ctx, items)
 	b.must(err)
-	for _, m := range made {
+	for _, m := range outcomes {
 		b.must(m.Err)
 		list = append(list, store.Attempt{Job: b.job.Definition.UID, Run: m.Run, Number: 1, Token: b.id()})
 	}

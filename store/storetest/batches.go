@@ -50,7 +50,7 @@ var batchTests = []test{
 		a, b := e.put(everyMinute), e.put("name: b\nlabels: {x: y}")
 		run := e.plan(a, 10*time.Second)[0]
 		_, before := e.changedAfter(0)
-		told := e.follow()
+		events := e.follow()
 		list := e.puts("name: c\nschedule: {cron: '* * * * *'}", "name: a\nschedule: {cron: '*/2 * * * *'}", "name: b\nlabels: {x: y}", "name: d\npaused: true")
 		list[3].Pause = store.Pause{By: "ann", Reason: job.Text("a bug")}
 		got, err := e.PutJobs(e.ctx, list)
@@ -62,7 +62,7 @@ var batchTests = []test{
 		equal(e, "jobs", strings.Join(words, ", "), "c 1.1 active, a 2.2 active, b 1.1 active, d 1.1 paused")
 		equal(e, "reason", got[3].Definition.Status.PauseReason, "a bug")
 		sameTime(e, "cursor of what is new", got[0].Cursor, e.now())
-		e.told(told(), "job.create default/c ann", "job.change default/a ann", "job.create default/d ann")
+		e.wantEvents(events(), "job.create default/c ann", "job.change default/a ann", "job.create default/d ann")
 		equal(e, "audit", strings.Join(e.actions()[:3], ", "), "ann job.create default/d, ann job.change default/a, ann job.create default/c")
 		changed, _ := e.changedAfter(before)
 		equal(e, "number of changes that planners receive", len(changed), 3)
@@ -81,7 +81,7 @@ var batchTests = []test{
 		runs := e.plan(a, 10*time.Second)
 		changeOf := func(text string) store.PutJob { return e.puts(text)[0] }
 		_, before := e.changedAfter(0)
-		told := e.follow()
+		events := e.follow()
 		for what, c := range map[string]struct {
 			bad  store.PutJob
 			want error
@@ -94,8 +94,8 @@ var batchTests = []test{
 			if what == "exists" {
 				e.put("name: z\ndescription: other")
 				_, before = e.changedAfter(0)
-				told()
-				told = e.follow()
+				events()
+				events = e.follow()
 			}
 			list := []store.PutJob{
 				changeOf("name: new"), changeOf("name: a\nschedule: {cron: '*/2 * * * *'}"), changeOf("name: c\nschedule: {on: b}"), c.bad, changeOf("name: last"),
@@ -114,10 +114,10 @@ var batchTests = []test{
 			compareJobs(e, what+": the job that was there", e.reload(a), func() *store.Job { j := *a; j.Cursor, j.Planned = start.Add(10*time.Second), 1; return &j }())
 			changed, _ := e.changedAfter(before)
 			equal(e, what+": changes that planners receive", len(changed), 0)
-			e.told(told())
-			told = e.follow()
+			e.wantEvents(events())
+			events = e.follow()
 		}
-		told()
+		events()
 		// Decisions about the jobs before the refused one are discarded.
 		e.clock.Advance(10 * time.Second)
 		e.claim(e.a, runs[0], store.Started)

@@ -26,7 +26,7 @@ type crowd struct {
 	mu        sync.Mutex
 	planned   map[occurrence]job.ID          // acknowledged by Plan
 	requested map[string]job.ID              // runs of Trigger, by key
-	started   map[started]job.ID             // tokens of started attempts
+	started   map[startedRun]job.ID          // tokens of started attempts
 	results   map[store.Attempt]job.Outcome  // acknowledged by Finish
 	holders   map[string]map[job.ID]struct{} // runs that certainly hold a slot, by slot
 	epochs    map[job.ID]int64               // acknowledged by PutJob
@@ -42,7 +42,7 @@ type occurrence struct {
 	at    int64
 }
 
-type started struct {
+type startedRun struct {
 	run    job.ID
 	number int
 }
@@ -63,7 +63,7 @@ var crowdJobs = []struct {
 func testConcurrent(t *testing.T, open Open) {
 	c := &crowd{
 		env: newEnv(t, open), rounds: concurrentRounds,
-		planned: map[occurrence]job.ID{}, requested: map[string]job.ID{}, started: map[started]job.ID{},
+		planned: map[occurrence]job.ID{}, requested: map[string]job.ID{}, started: map[startedRun]job.ID{},
 		results: map[store.Attempt]job.Outcome{}, holders: map[string]map[job.ID]struct{}{},
 		epochs: map[job.ID]int64{}, deleted: map[job.ID]bool{}, cancelled: map[job.ID]bool{}, versions: map[job.ID]int64{},
 	}
@@ -274,10 +274,10 @@ func (c *crowd) workSome(r *rand.Rand, node store.Session) {
 		}
 		run, a := o.Run, attempts[i]
 		c.mu.Lock()
-		if token, ok := c.started[started{a.Run, a.Number}]; ok && token != a.Token {
+		if token, ok := c.started[startedRun{a.Run, a.Number}]; ok && token != a.Token {
 			c.Errorf("started once: attempt %d of run %s was started twice", a.Number, a.Run)
 		}
-		c.started[started{a.Run, a.Number}] = a.Token
+		c.started[startedRun{a.Run, a.Number}] = a.Token
 		if deleted[run.JobUID] || cancelled[a.Run] || run.Kind == job.RunScheduled && run.Epoch < epochs[run.JobUID] {
 			c.Errorf("withdrawn: run %s of epoch %d is started; epoch %d, the deletion or the cancellation was acknowledged before",
 				a.Run, run.Epoch, epochs[run.JobUID])
@@ -307,7 +307,7 @@ func (c *crowd) endAttempt(r *rand.Rand, node store.Session, run store.Run, a st
 	// to the new epoch. Only a node that started at the due time may report.
 	if run.Due.After(run.Claimed) || r.IntN(10) == 0 {
 		c.mu.Lock()
-		delete(c.started, started{a.Run, a.Number}) // it may be claimed again
+		delete(c.started, startedRun{a.Run, a.Number}) // it may be claimed again
 		c.mu.Unlock()
 		c.check(c.Release(c.ctx, node.ID, []store.Attempt{a}))
 		return

@@ -39,8 +39,8 @@ func (r *refills) startWith(d job.Defaults, most time.Duration) (s store.Store, 
 // end waits for the last report.
 func (r *refills) end(heard <-chan store.Refill) store.Refill {
 	r.Helper()
-	const told = 2 * time.Minute // enough for a busy machine
-	for over := time.After(told); ; {
+	const wait = 2 * time.Minute // enough for a busy machine
+	for over := time.After(wait); ; {
 		select {
 		case is := <-heard:
 			if is.Err != nil {
@@ -81,11 +81,11 @@ func (r *refills) have(zone string, epochs ...int64) {
 	if err != nil || len(jobs) != refilled {
 		r.Fatalf("%d jobs, %v", len(jobs), err)
 	}
-	said, n := 0, 0
+	fields, n := 0, 0
 	for _, j := range jobs {
 		switch {
 		case strings.Contains(j.Timing, "Asia/Tokyo"):
-			if said++; j.Epoch != 1 {
+			if fields++; j.Epoch != 1 {
 				r.Errorf("a job that says itself what it wants has epoch %d", j.Epoch)
 			}
 		case strings.Contains(j.Timing, zone):
@@ -95,8 +95,8 @@ func (r *refills) have(zone string, epochs ...int64) {
 			}
 		}
 	}
-	if said != 1 || n != refilled-1 {
-		r.Errorf("%d jobs have the zone %s and %d say themselves what they want; want one of these and all others of those", n, zone, said)
+	if fields != 1 || n != refilled-1 {
+		r.Errorf("%d jobs have the zone %s and %d say themselves what they want; want one of these and all others of those", n, zone, fields)
 	}
 }
 

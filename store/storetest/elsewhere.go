@@ -105,9 +105,9 @@ func live(t *testing.T, s store.Store, name string) {
 	must(err)
 	a := store.Attempt{Run: id(), Number: 1, Token: id()}
 	item := store.TriggerItem{ID: a.Run, Job: j.Definition.UID, Kind: job.RunByHand, Key: "k", Session: node.ID, Params: map[string]string{}, Actor: "ann"}
-	made, err := s.Trigger(ctx, []store.TriggerItem{item})
+	outcomes, err := s.Trigger(ctx, []store.TriggerItem{item})
 	must(err)
-	must(made[0].Err)
+	must(outcomes[0].Err)
 	claims, err := s.Claim(ctx, node.ID, []store.Attempt{a})
 	must(err)
 	if claims[0].Verdict != store.Started {

@@ -43,8 +43,8 @@ func inWords(list []store.Event) (words []string) {
 	return words
 }
 
-// told compares events with the expected ones.
-func (e *env) told(got []store.Event, want ...string) {
+// wantEvents compares events with the expected ones.
+func (e *env) wantEvents(got []store.Event, want ...string) {
 	e.Helper()
 	for i := range got {
 		if got[i].Time.IsZero() {
@@ -58,7 +58,7 @@ func (e *env) told(got []store.Event, want ...string) {
 
 var eventTests = []test{
 	{"events of a job and its runs come in order", func(e *env) {
-		told := e.follow()
+		events := e.follow()
 		j := e.put(everyMinute + "\npolicy: {overlap: queue, retry: {attempts: 2, backoff: 1s}}")
 		runs := e.plan(j, time.Second, 2*time.Second)
 		e.clock.Advance(2 * time.Second)
@@ -73,7 +73,7 @@ var eventTests = []test{
 		e.must(err)
 		e.must(e.DeleteJob(e.ctx, store.DeleteJob{UID: j.Definition.UID, IfVersion: store.AnyVersion, Actor: "ann"}))
 		name := j.Definition.FullName()
-		e.told(told(),
+		e.wantEvents(events(),
 			"job.create "+name+" ann",
 			"run.ready "+name+" 1", "run.ready "+name+" 1",
 			"run.running "+name+" 1", "run.waiting "+name+" 1",
@@ -88,7 +88,7 @@ var eventTests = []test{
 		j := e.put(everyMinute)
 		runs := e.plan(j, time.Second)
 		e.claim(e.a, runs[0], store.Started)
-		told := e.follow()
+		events := e.follow()
 		e.put(everyMinute)
 		e.claim(e.a, runs[0], store.Started) // again, since the answer was lost
 		e.must(e.Renew(e.ctx, e.a.ID, store.Load{}))
@@ -97,33 +97,33 @@ var eventTests = []test{
 		e.want(err, store.ErrNotFound)
 		_, err = store.PutOne(e.ctx, e, store.PutJob{Definition: j.Definition, IfVersion: 7, Actor: "ann"})
 		e.want(err, store.ErrConflict)
-		e.told(told())
+		e.wantEvents(events())
 	}},
 	{"a change of a run without a new state sends only the event of the request", func(e *env) {
 		j := e.put(everyMinute)
 		runs := e.plan(j, time.Second, 2*time.Second)
 		e.clock.Advance(time.Second)
 		e.claim(e.a, runs[0], store.Started)
-		told := e.follow()
+		events := e.follow()
 		_, err := e.Cancel(e.ctx, runs[0].Run, "ann", "enough") // it runs until its end
 		e.must(err)
 		e.must(e.Drain(e.ctx, store.DrainNode{Node: "a", Actor: "bob"})) // and has no other run left
-		e.told(told(), "run.cancel "+j.Definition.FullName()+" ann", "node.drain a bob")
+		e.wantEvents(events(), "run.cancel "+j.Definition.FullName()+" ann", "node.drain a bob")
 	}},
 	{"withdrawn and missed runs send an event when they are settled", func(e *env) {
 		j := e.put(everyMinute + "\npolicy: {late_by: 10s}")
 		e.plan(j, time.Second)
-		told := e.follow()
+		events := e.follow()
 		e.clock.Advance(time.Minute)
 		e.tidy()
 		name := j.Definition.FullName()
-		e.told(told(), "run.done "+name+" missed")
+		e.wantEvents(events(), "run.done "+name+" missed")
 	}},
 	{"a channel of events closes with its context and leaves others open", func(e *env) {
 		first, second := e.follow(), e.follow()
-		e.told(first())
+		e.wantEvents(first())
 		j := e.put(everyMinute)
-		e.told(second(), "job.create "+j.Definition.FullName()+" ann")
+		e.wantEvents(second(), "job.create "+j.Definition.FullName()+" ann")
 	}},
 	{"a receiver that does not read learns of its loss", func(e *env) {
 		ctx, cancel := context.WithCancel(e.ctx)

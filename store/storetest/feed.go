@@ -29,9 +29,9 @@ var feedTests = []test{
 			equal(e, "entries of mail", len(e.ended("mail")), 2)
 		}
 		for _, entry := range e.ended("webhooks") {
-			kept := e.attempts(entry.Record.Run.ID)
-			if len(kept) != 1 || !reflect.DeepEqual(entry.Record, kept[0]) {
-				e.Errorf("the entry is\n%+v\nand history has\n%+v", entry.Record, kept)
+			records := e.attempts(entry.Record.Run.ID)
+			if len(records) != 1 || !reflect.DeepEqual(entry.Record, records[0]) {
+				e.Errorf("the entry is\n%+v\nand history has\n%+v", entry.Record, records)
 			}
 		}
 		e.take("mail", e.ended("mail")[:1])

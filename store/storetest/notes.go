@@ -111,21 +111,21 @@ var noteTests = []test{
 		}
 		list, _, err := e.Audit(e.ctx, store.AuditQuery{Limit: 10})
 		e.must(err)
-		var said []string
+		var parts []string
 		for _, a := range list {
-			said = append(said, fmt.Sprintf("%d %s %s %s v%d %s", a.Seq, a.Actor, a.Action, a.Object, a.Version, a.Detail))
+			parts = append(parts, fmt.Sprintf("%d %s %s %s v%d %s", a.Seq, a.Actor, a.Action, a.Object, a.Version, a.Detail))
 		}
-		equal(e, "audit", strings.Join(said, "; "), "3 wei secret.delete default/s v7 in words; 2 wei secret.change default/s v7 in words; 1 wei secret.create default/s v7 in words")
+		equal(e, "audit", strings.Join(parts, "; "), "3 wei secret.delete default/s v7 in words; 2 wei secret.change default/s v7 in words; 1 wei secret.create default/s v7 in words")
 	}},
 	{"a channel is created, changed and deleted by version", func(e *env) {
 		c := &job.Channel{
 			Name: "ops", To: job.Service{Slack: &job.SlackService{URL: &job.Secret{File: "slack"}}},
 			Rules: []job.ChannelRule{{Events: []job.Notice{job.NoticeFailed}}},
 		}
-		made, err := e.PutDocument(e.ctx, job.Document{Channel: c}, 0, "wei")
+		doc, err := e.PutDocument(e.ctx, job.Document{Channel: c}, 0, "wei")
 		e.must(err)
-		if made.FullName() != "default/ops" || made.Version() != 1 || made.UID().IsZero() || c.Version != 0 {
-			e.Errorf("the channel is %+v, and the one given %+v", made, c)
+		if doc.FullName() != "default/ops" || doc.Version() != 1 || doc.UID().IsZero() || c.Version != 0 {
+			e.Errorf("the channel is %+v, and the one given %+v", doc, c)
 		}
 		same, err := e.PutDocument(e.ctx, job.Document{Channel: c}, 1, "wei")
 		e.must(err)
@@ -137,7 +137,7 @@ var noteTests = []test{
 		next, err := e.PutDocument(e.ctx, job.Document{Channel: &changed}, 1, "wei")
 		e.must(err)
 		equal(e, "version", next.Version(), 2)
-		equal(e, "uid stays", next.UID(), made.UID())
+		equal(e, "uid stays", next.UID(), doc.UID())
 		list, err := e.Documents(e.ctx, job.KindChannel)
 		e.must(err)
 		if len(list) != 1 || list[0].Channel.To.Slack == nil || list[0].Channel.To.Slack.URL.File != "slack" || len(list[0].Channel.Rules[0].Events) != 2 {
@@ -163,10 +163,10 @@ var noteTests = []test{
 	}},
 	{"a list of executors is created, changed and deleted by version", func(e *env) {
 		given := &job.Executors{Namespace: "shop", Name: "orders", Group: "Order-Service", Title: "订单", Addresses: []string{"http://10.0.0.5:9999/", "http://10.0.0.6:9999"}, Token: "orders_token"}
-		made, err := e.PutDocument(e.ctx, job.Document{Executors: given}, 0, "wei")
+		doc, err := e.PutDocument(e.ctx, job.Document{Executors: given}, 0, "wei")
 		e.must(err)
-		if made.FullName() != "shop/orders" || made.Version() != 1 || made.UID().IsZero() || given.Version != 0 {
-			e.Errorf("the list is %+v, and the one given %+v", made, given)
+		if doc.FullName() != "shop/orders" || doc.Version() != 1 || doc.UID().IsZero() || given.Version != 0 {
+			e.Errorf("the list is %+v, and the one given %+v", doc, given)
 		}
 		same, err := e.PutDocument(e.ctx, job.Document{Executors: given}, 1, "wei")
 		e.must(err)

@@ -84,14 +84,14 @@ var registryTests = []test{
 			e.finish(first, job.OutcomeSucceeded)
 			list, err := e.ListActive(e.ctx, store.ActiveQuery{Job: down.Definition.UID, Limit: 10})
 			e.must(err)
-			var made []string
+			var names []string
 			for _, r := range list {
-				made = append(made, fmt.Sprintf("%d/%d", r.Shard, r.Shards))
+				names = append(names, fmt.Sprintf("%d/%d", r.Shard, r.Shards))
 				_, err := e.Cancel(e.ctx, r.ID, "ann", "")
 				e.must(err)
 			}
-			slices.Sort(made)
-			return strings.Join(made, " ")
+			slices.Sort(names)
+			return strings.Join(names, " ")
 		}
 		equal(e, "without an executor", shards(), "0/1")
 		for _, address := range []string{"http://a", "http://b", "http://c"} {

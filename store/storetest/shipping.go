@@ -25,8 +25,8 @@ type shipping struct {
 }
 
 func (s *shipping) ship(ctx context.Context) {
-	held, _ := s.Held(ctx)
-	for more := s.ships || held.Entries > 1000; more; {
+	state, _ := s.Held(ctx)
+	for more := s.ships || state.Entries > 1000; more; {
 		more, _ = s.Ship(ctx)
 	}
 }

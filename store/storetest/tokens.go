@@ -52,13 +52,13 @@ var tokenTests = []test{
 	{"sessions live as long as they are extended, and the audit leaves them out", func(e *env) {
 		e.admin()
 		session := store.PutToken{Name: "session/ann/1", Hash: hashOf("session"), Role: store.RoleSession, Lasts: time.Hour, Actor: "ann"}
-		made := e.putToken(session)
+		tok := e.putToken(session)
 		e.clock.Advance(30 * time.Minute)
-		sameToken(e, "again", e.putToken(session), made)
+		sameToken(e, "again", e.putToken(session), tok)
 		session.Extend = true
 		extended := e.putToken(session)
 		sameTime(e, "expiry", extended.Expires, e.now().Add(time.Hour))
-		sameTime(e, "created", extended.Created, made.Created)
+		sameTime(e, "created", extended.Created, tok.Created)
 		list, err := e.Tokens(e.ctx)
 		e.must(err)
 		sameToken(e, "kept", list[1], extended)
@@ -116,11 +116,11 @@ var tokenTests = []test{
 			Provider: "sso", Subject: "17", Name: "ann@example.org", Email: "ann@example.org", Groups: []string{"ops", "web, \"it\""},
 			SignedIn: time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC),
 		}
-		made := e.putToken(store.PutToken{
+		tok := e.putToken(store.PutToken{
 			Name: "session/sso/1", Hash: hashOf("session"), Role: store.RoleSession, Lasts: time.Hour, Actor: "belfry", Said: job.Text("viewer in web"), Terms: store.Terms{Person: &ann},
 		})
-		equal(e, "person", fmt.Sprint(*made.Person), fmt.Sprint(ann))
-		sameToken(e, "kept", e.token("session/sso/1"), made)
+		equal(e, "person", fmt.Sprint(*tok.Person), fmt.Sprint(ann))
+		sameToken(e, "kept", e.token("session/sso/1"), tok)
 		records, _, err := e.Audit(e.ctx, store.AuditQuery{Limit: 1})
 		e.must(err)
 		equal(e, "audit", records[0].Actor+" "+records[0].Action+" "+records[0].Object+": "+records[0].Detail.String(), "sso:ann@example.org session.begin sso:ann@example.org: viewer in web")

@@ -174,15 +174,15 @@ func (c *cluster) flowsLeft() bool {
 
 // flowsSay says of some flows that have not ended how far they have come.
 func (c *cluster) flowsSay() string {
-	var said []string
+	var parts []string
 	for i, r := range c.runs(job.StateReady, job.StateWaiting, job.StateRunning) {
 		if i == 3 {
 			break
 		}
 		whole, err := c.nodes[0].Run(c.t.Context(), r.ID)
-		said = append(said, fmt.Sprintf("%+v %v", whole, err))
+		parts = append(parts, fmt.Sprintf("%+v %v", whole, err))
 	}
-	return strings.Join(said, "\n")
+	return strings.Join(parts, "\n")
 }
 
 // checkFlows compares how flows have ended with how their steps have, and these with what they

@@ -120,8 +120,8 @@ func (c *cluster) judge(runs []client.Run, events []evidence.Event, sessions map
 			if record.Attempt.Number == 0 {
 				continue
 			}
-			made := cmp.Or(record.Claimed, record.Attempt.Started, record.Attempt.Ended)
-			w.Claims[r.ID] = append(w.Claims[r.ID], truth.Claim{By: claimer(sessions, record.Attempt.Node, made), Made: made, From: made, To: record.Attempt.Ended})
+			at := cmp.Or(record.Claimed, record.Attempt.Started, record.Attempt.Ended)
+			w.Claims[r.ID] = append(w.Claims[r.ID], truth.Claim{By: claimer(sessions, record.Attempt.Node, at), Made: at, From: at, To: record.Attempt.Ended})
 		}
 	}
 	w.Lost = func(run job.ID, number int) bool { return lost[attempt{run, number}] }
@@ -144,8 +144,8 @@ func (c *cluster) judge(runs []client.Run, events []evidence.Event, sessions map
 	codes := map[string]int{}
 	for _, list := range w.Records {
 		for _, r := range list {
-			if said := r.Attempt.Reason; !said.IsZero() {
-				codes[said.Code()]++
+			if why := r.Attempt.Reason; !why.IsZero() {
+				codes[why.Code()]++
 			}
 		}
 	}

@@ -37,8 +37,8 @@ func (c *cluster) tellLeft() {
 	nodes, err := c.nodes[0].Nodes(ctx)
 	c.t.Logf("nodes: %+v, %v", nodes.Items, err)
 	if p, ok := c.database.(*servers.Postgres); ok {
-		said, err := tellPostgres(ctx, p)
-		c.t.Logf("database: %v\n%s", err, said)
+		text, err := tellPostgres(ctx, p)
+		c.t.Logf("database: %v\n%s", err, text)
 	}
 	for _, n := range c.nodes { // the log of each, which follows, then ends with what its goroutines did
 		n.signal(syscall.SIGABRT)
@@ -47,7 +47,7 @@ func (c *cluster) tellLeft() {
 
 // tellPostgres returns the unfinished runs with their claims and timers, the sessions, and what each
 // connection does.
-func tellPostgres(ctx context.Context, p *servers.Postgres) (said string, err error) {
+func tellPostgres(ctx context.Context, p *servers.Postgres) (text string, err error) {
 	conn, err := pgx.Connect(ctx, p.URL())
 	if err != nil {
 		return "", err

@@ -225,18 +225,18 @@ func (n *node) connect() bool {
 		n.t.Fatal(err)
 	}
 	for line := range strings.Lines(string(text)) {
-		var said struct{ Msg, URL, Token string }
-		if json.Unmarshal([]byte(line), &said) != nil || said.Msg != "listening" {
+		var answer struct{ Msg, URL, Token string }
+		if json.Unmarshal([]byte(line), &answer) != nil || answer.Msg != "listening" {
 			continue
 		}
 		if n.token == "" {
-			token, err := os.ReadFile(said.Token)
+			token, err := os.ReadFile(answer.Token)
 			if err != nil {
 				n.t.Fatal(err)
 			}
 			n.token = strings.TrimSpace(string(token))
 		}
-		if n.Client, err = client.New(client.Config{URL: said.URL, Token: n.token}); err != nil {
+		if n.Client, err = client.New(client.Config{URL: answer.URL, Token: n.token}); err != nil {
 			n.t.Fatal(err)
 		}
 		n.asked.Store(n.Client)

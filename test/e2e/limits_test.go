@@ -181,7 +181,7 @@ func (f *folder) survives(t *testing.T, s *server, fault fault) {
 		t.Errorf("what ended during the fault: got %s: %s", run.Outcome, run.Reason)
 	}
 	acknowledged[across.String()] = "succeeded"
-	var said []string
+	var parts []string
 	others := map[string]int{}
 	for line := range strings.Lines(s.log.String()) {
 		var entry struct{ Level, Msg, Store, Run string }
@@ -191,7 +191,7 @@ func (f *folder) survives(t *testing.T, s *server, fault fault) {
 		switch {
 		case entry.Level != "ERROR" && entry.Level != "WARN":
 		case entry.Store != "":
-			said = append(said, entry.Level+" "+entry.Msg+" "+entry.Store)
+			parts = append(parts, entry.Level+" "+entry.Msg+" "+entry.Store)
 		default: // what else cannot be written in so long a time
 			others[entry.Msg]++
 		}
@@ -201,8 +201,8 @@ func (f *folder) survives(t *testing.T, s *server, fault fault) {
 			t.Errorf("the log says %d times: %s", n, msg)
 		}
 	}
-	if len(said) != 1 || !strings.Contains(said[0], fault.says) || !strings.HasSuffix(said[0], " sqlite:"+filepath.Join(f.data, "belfry.db")) {
-		t.Errorf("the log says %d things, want once that %s, and where:\n%s", len(said), fault.says, strings.Join(said, "\n"))
+	if len(parts) != 1 || !strings.Contains(parts[0], fault.says) || !strings.HasSuffix(parts[0], " sqlite:"+filepath.Join(f.data, "belfry.db")) {
+		t.Errorf("the log says %d things, want once that %s, and where:\n%s", len(parts), fault.says, strings.Join(parts, "\n"))
 	}
 	if n := s.log.lines("the store is writable again"); n != 1 {
 		t.Errorf("the log says %d times that the store is writable again, want once", n)

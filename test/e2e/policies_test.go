@@ -664,11 +664,11 @@ policy: {success: {match: 'd.ne'}}
 			}
 			equal(t, "runs of the preview, and made", []int{len(preview.Items), preview.Made}, []int{4, 0})
 			request.DryRun = false
-			made, err := s.Backfill(t.Context(), "default", "filled", request, "once")
+			backfill, err := s.Backfill(t.Context(), "default", "filled", request, "once")
 			if err != nil {
 				t.Fatal(err)
 			}
-			for i, item := range made.Items {
+			for i, item := range backfill.Items {
 				equal(t, "scheduled", item.Scheduled.UTC(), to.Add(time.Duration(i-4)*time.Hour).UTC())
 				run := s.ended(item.Run)
 				equal(t, "a run of the backfill", []string{string(run.Kind), string(run.Outcome)}, []string{"backfill", "succeeded"})
@@ -723,11 +723,11 @@ policy: {success: {match: 'd.ne'}}
 			s.apply("name: past\nschedule: " + schedule + "\nrun: {shell: " + f.witness("slots=1", "for=100ms") + "}\n")
 			ask := client.BackfillRequest{From: to.Add(-3 * time.Hour), To: to}
 			for _, want := range []int{3, 0} { // the second one repeats it
-				made, err := s.Backfill(t.Context(), "default", "past", ask, "")
+				backfill, err := s.Backfill(t.Context(), "default", "past", ask, "")
 				if err != nil {
 					t.Fatal(err)
 				}
-				equal(t, "made", made.Made, want)
+				equal(t, "made", backfill.Made, want)
 			}
 			runs := s.atLeast(3, "past")
 			for i, r := range runs {
@@ -807,12 +807,12 @@ run: {shell: 'umask; nice; pwd; cat; echo "$WORD"', umask: "027", nice: 19, dir:
 		{"shards", func(t *testing.T, s *server) {
 			s.apply("name: sharded\nplace: {shards: 3}\nrun: {shell: 'echo {{ .Shard }}/{{ .Shards }}'}\n")
 			run := s.runByHand("sharded")
-			var said []string
+			var parts []string
 			for _, id := range append([]job.ID{run.ID}, run.Others...) {
-				said = append(said, strings.TrimSpace(s.output(s.ended(id).ID)))
+				parts = append(parts, strings.TrimSpace(s.output(s.ended(id).ID)))
 			}
-			slices.Sort(said)
-			equal(t, "they said", said, []string{"0/3", "1/3", "2/3"})
+			slices.Sort(parts)
+			equal(t, "they said", parts, []string{"0/3", "1/3", "2/3"})
 		}},
 		{"labels, and a run that no node may execute", func(t *testing.T, s *server) {
 			s.apply(`

@@ -21,19 +21,19 @@ func TestFirstStartHintsCreateAFirstJob(t *testing.T) {
 	f := newFolder(t)
 	s := f.serve(t, options{})
 	defer s.stop()
-	var said struct{ Apply, Run, List string }
+	var answer struct{ Apply, Run, List string }
 	eventually(t, "the server says how to make a first job", func() bool {
 		for line := range strings.Lines(s.log.String()) {
-			if json.Unmarshal([]byte(line), &said) == nil && said.Apply != "" {
+			if json.Unmarshal([]byte(line), &answer) == nil && answer.Apply != "" {
 				return true
 			}
 		}
 		return false
 	})
 	for _, step := range []struct{ does, says string }{
-		{said.Apply, "job default/hello created\n"},
-		{said.Run, "hello\n"},
-		{said.List, "default/hello  every 10s  "},
+		{answer.Apply, "job default/hello created\n"},
+		{answer.Run, "hello\n"},
+		{answer.List, "default/hello  every 10s  "},
 	} {
 		cmd := exec.CommandContext(t.Context(), "sh", "-c", step.does)
 		cmd.Dir = t.TempDir()

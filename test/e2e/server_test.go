@@ -346,16 +346,16 @@ func (f *folder) begin(t testing.TB, o options) *server {
 // connect makes the client once the server has said where it listens.
 func (s *server) connect() bool {
 	for line := range strings.Lines(s.log.String()) {
-		var said struct{ Msg, URL, Token string }
-		if json.Unmarshal([]byte(line), &said) != nil || said.Msg != "listening" {
+		var answer struct{ Msg, URL, Token string }
+		if json.Unmarshal([]byte(line), &answer) != nil || answer.Msg != "listening" {
 			continue
 		}
-		token, err := os.ReadFile(said.Token)
+		token, err := os.ReadFile(answer.Token)
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		s.url = said.URL
-		s.Client, err = client.New(client.Config{URL: said.URL, Token: strings.TrimSpace(string(token))})
+		s.url = answer.URL
+		s.Client, err = client.New(client.Config{URL: answer.URL, Token: strings.TrimSpace(string(token))})
 		if err != nil {
 			s.t.Fatal(err)
 		}

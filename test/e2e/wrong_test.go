@@ -162,7 +162,7 @@ func TestWaitingClientSurvivesAServerRestart(t *testing.T) {
 	f := newFolder(t)
 	s := f.serve(t, apart)
 	s.apply("{name: slow, run: {shell: 'echo begun; exec sleep 300'}}")
-	var waited, told bytes.Buffer
+	var waited, out bytes.Buffer
 	wait := f.command(t, "job", "run", "slow", "--wait")
 	wait.Stdout, wait.Stderr = &waited, &waited
 	if err := wait.Start(); err != nil {
@@ -188,7 +188,7 @@ func TestWaitingClientSurvivesAServerRestart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	events.Stdout = &told
+	events.Stdout = &out
 	for _, cmd := range []*exec.Cmd{follow, events} {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
@@ -214,8 +214,8 @@ func TestWaitingClientSurvivesAServerRestart(t *testing.T) {
 	if err := errors.Join(err, follow.Wait()); err != nil || string(begun) != "begun\n" || len(more) > 0 {
 		t.Errorf("who follows the output ends with %v: %q and %q", err, begun, more)
 	}
-	if err := events.Wait(); err != nil || !strings.Contains(told.String(), " gap ") {
-		t.Errorf("who follows what happens ends with %v: %q", err, told.String())
+	if err := events.Wait(); err != nil || !strings.Contains(out.String(), " gap ") {
+		t.Errorf("who follows what happens ends with %v: %q", err, out.String())
 	}
 }
 
@@ -232,9 +232,9 @@ func TestDirectoryIsAppliedAcrossAServerCrash(t *testing.T) {
 	if err := os.WriteFile(f.path("jobs.yaml"), []byte(text.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	var out, told bytes.Buffer
+	var out, output bytes.Buffer
 	cmd := f.command(t, "apply", "-f", f.path("jobs.yaml"))
-	cmd.Stdout, cmd.Stderr = &out, &told
+	cmd.Stdout, cmd.Stderr = &out, &output
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -246,7 +246,7 @@ func TestDirectoryIsAppliedAcrossAServerCrash(t *testing.T) {
 	again := f.restarted(t, s)
 	defer again.stop()
 	if err := cmd.Wait(); err != nil || strings.Count(out.String(), "\n") != jobs {
-		t.Fatalf("%v: %s%.300s", err, told.String(), out.String())
+		t.Fatalf("%v: %s%.300s", err, output.String(), out.String())
 	}
 	n := 0
 	for token := ""; ; {

@@ -24,7 +24,7 @@ var clocks = []fault{
 		"behind > 0 && behind <= backMax", "behind > 0",
 		ofClock, "^TestTheSharedClockGoesBackOnlyWhenItWasSet$"},
 	{oneClock, "leads are kept although their clock was set", nodeclock,
-		"r.Standing == Doubtful || r.Since != n.said", "false",
+		"r.Standing == Doubtful || r.Since != n.reportedSince", "false",
 		ofClock, "^TestASetClockOfAnotherNodeIsMeasuredAgain$"},
 	{oneClock, "an even split has a majority", nodeclock,
 		"if 2*near > len(votes) {", "if true {",

@@ -106,17 +106,17 @@ func (f *fault) try(dir string) error {
 	// The programs that tests build have the fault as well.
 	cmd.Env = append(os.Environ(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -overlay="+overlay, "BELFRY_SIM_CORE=12", "BELFRY_SIM_NODES=3")
 	out, err := cmd.CombinedOutput()
-	said := string(out)
+	words := string(out)
 	var exit *exec.ExitError
 	switch {
-	case err == nil && strings.Contains(said, "no tests to run"):
+	case err == nil && strings.Contains(words, "no tests to run"):
 		return fmt.Errorf("%s %s is no test", f.pkg, f.test)
 	case err == nil:
 		return fmt.Errorf("%s %s passes", f.pkg, f.test)
 	case !errors.As(err, &exit):
 		return err
-	case !strings.Contains(said, "--- FAIL: ") && !strings.Contains(said, "panic: "):
-		return fmt.Errorf("the fault cannot be compiled:\n%s", said)
+	case !strings.Contains(words, "--- FAIL: ") && !strings.Contains(words, "panic: "):
+		return fmt.Errorf("the fault cannot be compiled:\n%s", words)
 	}
 	return nil
 }

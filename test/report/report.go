@@ -33,7 +33,7 @@ type test struct{ pkg, name string }
 // failure is a failed or skipped test, with its output.
 type failure struct {
 	test
-	said string
+	output string
 }
 
 // report collects the results of tests.
@@ -98,7 +98,7 @@ var progress = regexp.MustCompile(`(?m)^=== .*\n`)
 func (r *report) ended(t test) failure {
 	f := failure{test: t}
 	if b := r.output[t]; b != nil {
-		f.said = progress.ReplaceAllString(b.String(), "")
+		f.output = progress.ReplaceAllString(b.String(), "")
 	}
 	return f
 }
@@ -106,8 +106,8 @@ func (r *report) ended(t test) failure {
 // testFailed shows the output of a test.
 func (r *report) testFailed(t test) {
 	f := r.ended(t)
-	if f.said != "" {
-		fmt.Fprintf(r.out, "%s %s\n%s", t.pkg, t.name, f.said)
+	if f.output != "" {
+		fmt.Fprintf(r.out, "%s %s\n%s", t.pkg, t.name, f.output)
 	}
 	r.failed = append(r.failed, f)
 }
@@ -122,19 +122,19 @@ func (r *report) packageEnded(e event) {
 		}
 		delete(r.output, t)
 	}
-	said := ""
+	text := ""
 	if b := r.output[test{pkg: e.Package}]; b != nil {
-		said = b.String()
+		text = b.String()
 	}
 	if e.Action == "fail" {
 		ofPackage := func(f failure) bool { return f.pkg == e.Package }
 		if len(r.failed) == failures && !slices.ContainsFunc(r.failed, ofPackage) {
-			r.failed = append(r.failed, failure{test: test{pkg: e.Package}, said: said})
+			r.failed = append(r.failed, failure{test: test{pkg: e.Package}, output: text})
 		}
-		fmt.Fprint(r.out, said)
+		fmt.Fprint(r.out, text)
 		return
 	}
-	for line := range strings.Lines(said) {
+	for line := range strings.Lines(text) {
 		if strings.HasPrefix(line, "ok ") {
 			r.packages++
 			fmt.Fprint(r.out, line)
@@ -210,7 +210,7 @@ var (
 func reasons(files fs.FS, f failure) string {
 	var b strings.Builder
 	shown, left := 0, 0 // left is how many more lines of a message may follow
-	for line := range strings.Lines(f.said) {
+	for line := range strings.Lines(f.output) {
 		m := message.FindStringSubmatch(line)
 		switch {
 		case m != nil && logs.MatchString(sourceLine(files, f.pkg, m[1], m[2])):

@@ -54,10 +54,10 @@ func NewMariaDB(options ...string) (m *MariaDB, err error) {
 	if err != nil {
 		return nil, err
 	}
-	made := m // m is nil after an error
+	self := m // m is nil after an error
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, made.Close())
+			err = errors.Join(err, self.Close())
 		}
 	}()
 	init := exec.Command(programs.install, "--no-defaults", "--datadir="+m.data(), "--tmpdir="+m.Dir, "--auth-root-authentication-method=normal", "--skip-test-db", "--user="+userName())

@@ -53,10 +53,10 @@ func NewPostgres(settings ...string) (p *Postgres, err error) {
 	if err != nil {
 		return nil, err
 	}
-	made := p // p is nil after an error
+	server := p // p is nil after an error
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, made.Close())
+			err = errors.Join(err, server.Close())
 		}
 	}()
 	init := p.program("initdb", "-D", p.data(), "-U", "belfry", "--auth=trust", "--no-sync", "-E", "UTF8", "--locale=C")

@@ -86,7 +86,7 @@ func (p *process) Start() error {
 	}
 	p.running, p.ended = cmd, make(chan error, 1)
 	go func() { p.ended <- cmd.Wait() }()
-	said := func() string {
+	output := func() string {
 		text, err := os.ReadFile(log.Name())
 		if err != nil {
 			return err.Error()
@@ -94,16 +94,16 @@ func (p *process) Start() error {
 		return string(text[earlier.Size():])
 	}
 	deadline := time.After(startMax)
-	for !strings.Contains(said(), p.ready) {
+	for !strings.Contains(output(), p.ready) {
 		select {
 		case err := <-p.ended:
 			p.running = nil
-			if strings.Contains(strings.ToLower(said()), "address already in use") {
+			if strings.Contains(strings.ToLower(output()), "address already in use") {
 				return errTaken
 			}
-			return fmt.Errorf("the server ended: %w\n%s", err, said())
+			return fmt.Errorf("the server ended: %w\n%s", err, output())
 		case <-deadline:
-			return fmt.Errorf("the server is not ready after %v:\n%s", startMax, said())
+			return fmt.Errorf("the server is not ready after %v:\n%s", startMax, output())
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
@@ -179,11 +179,11 @@ func build(module, tool string) (string, error) {
 	}
 	cmd := exec.Command("go", "tool", "-n", tool)
 	cmd.Dir = filepath.Join(strings.TrimSpace(string(here)), module)
-	said := &strings.Builder{}
-	cmd.Stderr = said
+	output := &strings.Builder{}
+	cmd.Stderr = output
 	path, err := cmd.Output()
 	if err != nil {
-		return "", fmt.Errorf("build %s in %s: %w\n%s", tool, cmd.Dir, err, said)
+		return "", fmt.Errorf("build %s in %s: %w\n%s", tool, cmd.Dir, err, output)
 	}
 	return strings.TrimSpace(string(path)), nil
 }

@@ -21,10 +21,10 @@ func (p *Postgres) Standby() (s *Postgres, err error) {
 	if s, err = preparePostgres(); err != nil {
 		return nil, err
 	}
-	made := s // s is nil after an error
+	server := s // s is nil after an error
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, made.Close())
+			err = errors.Join(err, server.Close())
 		}
 	}()
 	from := fmt.Sprintf("host=127.0.0.1 port=%d user=belfry application_name=%s", p.Port, standbyName)

@@ -131,19 +131,19 @@ func (r *reader) follow(how, text, want string) {
 	case "until":
 		ctx, cancel := context.WithTimeout(r.t.Context(), patience)
 		defer cancel()
-		var said []string // the last different outputs
+		var parts []string // the last different outputs
 		for {
 			out, err := r.shell(ctx, text)
 			if err == nil && lacks(out, want) == "" {
 				return
 			}
-			if now := fmt.Sprintf("%v: %s", err, out); len(said) == 0 || said[len(said)-1] != now {
-				said = append(said[max(0, len(said)-4):], now)
+			if now := fmt.Sprintf("%v: %s", err, out); len(parts) == 0 || parts[len(parts)-1] != now {
+				parts = append(parts[max(0, len(parts)-4):], now)
 			}
 			select {
 			case <-ctx.Done():
 				list, _ := r.shell(r.t.Context(), "belfry run list --limit 3")
-				r.t.Errorf("it prints no line like %q, but in turn\n%s\nThe last runs are\n%s", lacks(out, want), strings.Join(said, "\n"), list)
+				r.t.Errorf("it prints no line like %q, but in turn\n%s\nThe last runs are\n%s", lacks(out, want), strings.Join(parts, "\n"), list)
 				return
 			case <-time.After(200 * time.Millisecond):
 			}

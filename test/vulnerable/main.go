@@ -49,11 +49,11 @@ func check(version string, std bool) error {
 	if err != nil {
 		return err
 	}
-	said, err := output("go", "tool", "-modfile=tools/go.mod", "govulncheck", "-mode=binary", "-format=json", "-db=file://"+filepath.ToSlash(data), program)
+	words, err := output("go", "tool", "-modfile=tools/go.mod", "govulncheck", "-mode=binary", "-format=json", "-db=file://"+filepath.ToSlash(data), program)
 	if err != nil {
 		return err
 	}
-	found, err := read(strings.NewReader(said))
+	found, err := read(strings.NewReader(words))
 	if err != nil {
 		return err
 	}
@@ -67,12 +67,12 @@ func check(version string, std bool) error {
 
 // download returns the directory of the database.
 func download(version string) (string, error) {
-	said, err := output("go", "mod", "download", "-json", database+"@"+version)
+	text, err := output("go", "mod", "download", "-json", database+"@"+version)
 	if err != nil {
 		return "", fmt.Errorf("the database of known vulnerabilities: %w", err)
 	}
 	var module struct{ Dir string }
-	if err := json.Unmarshal([]byte(said), &module); err != nil {
+	if err := json.Unmarshal([]byte(text), &module); err != nil {
 		return "", err
 	}
 	return filepath.Join(module.Dir, "data", "osv"), nil

@@ -35,7 +35,7 @@ func TestNoPageInChineseSaysAnEnglishSentence(t *testing.T) {
 	for i := range night {
 		own.WriteString(" " + night[i].line)
 	}
-	said := strings.ToLower(strings.Join(strings.Fields(own.String()), " "))
+	text := strings.ToLower(strings.Join(strings.Fields(own.String()), " "))
 	b := newStranger(t, on)
 	b.login()
 	b.width(1440)
@@ -44,7 +44,7 @@ func TestNoPageInChineseSaysAnEnglishSentence(t *testing.T) {
 		b.open(path)
 		b.until("the page in Chinese", `document.readyState === "complete" && document.documentElement.lang === "zh"`)
 		for _, sentence := range value[[]string](b, sentences) {
-			if !strings.Contains(said, strings.ToLower(sentence)) {
+			if !strings.Contains(text, strings.ToLower(sentence)) {
 				t.Errorf("%s says %q", path, sentence)
 			}
 		}

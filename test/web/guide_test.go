@@ -57,9 +57,9 @@ func TestTheFlowsOfTheGuideInABrowser(t *testing.T) {
 	}
 	ends := func(name, outcome string, steps ...string) {
 		b.until("the end of "+name, fmt.Sprintf(`document.querySelector("#head .pill")?.textContent.includes(%q)`, outcome))
-		for _, said := range steps {
-			step, state, _ := strings.Cut(said, " ")
-			b.until(name+": "+said, fmt.Sprintf(`document.querySelector("#step-%s")?.textContent.includes(%q)`, step, state))
+		for _, words := range steps {
+			step, state, _ := strings.Cut(words, " ")
+			b.until(name+": "+words, fmt.Sprintf(`document.querySelector("#step-%s")?.textContent.includes(%q)`, step, state))
 		}
 	}
 	start("etl")

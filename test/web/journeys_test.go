@@ -137,9 +137,9 @@ func TestAConflictAndARollBack(t *testing.T) {
 	b.until("the version after", `document.querySelector("main > [role=status]:not([hidden])")?.textContent.includes("Rolled back") && document.querySelector(".desc")?.textContent === "of the other"`)
 	if list := b.complained(); len(list) > 0 {
 		// The answer to the conflict is a 412, which the browser logs.
-		for _, said := range list {
-			if !strings.Contains(said, "412") {
-				t.Errorf("the pages complain: %s", said)
+		for _, text := range list {
+			if !strings.Contains(text, "412") {
+				t.Errorf("the pages complain: %s", text)
 			}
 		}
 	}

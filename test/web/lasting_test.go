@@ -29,8 +29,8 @@ func TestAnOpenDialogKeepsThePage(t *testing.T) {
 	b.do(chromedp.Evaluate(`window.kept = true; document.querySelector("[data-live]").remove(); document.querySelector("[data-open=palette]").click(); document.querySelector("#palette input").value = "half a wo"`, nil))
 	b.until("the dialog", `document.getElementById("palette").open`)
 	// Further answers of the server leave the time in which the page would go.
-	kept := value[bool](b, `(async () => { `+freshly+` await refresh(); for (let i = 0; i < 3; i++) await fetch(location.href); return window.kept === true && document.querySelector("#palette[open] input").value === "half a wo"; })()`)
-	if !kept {
+	isKept := value[bool](b, `(async () => { `+freshly+` await refresh(); for (let i = 0; i < 3; i++) await fetch(location.href); return window.kept === true && document.querySelector("#palette[open] input").value === "half a wo"; })()`)
+	if !isKept {
 		t.Error("the page is another one, or the dialog has lost what was typed")
 	}
 	b.do(chromedp.KeyEvent(kb.Escape))

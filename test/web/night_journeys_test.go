@@ -132,14 +132,14 @@ func TestJourneysOfTheNight(t *testing.T) {
 	j.types("why-web-health", nightPause)
 	j.press(row + `.querySelector('form[action$="/pause"] button')`)
 	j.until("what was done", `document.querySelector("main > [role=status]:not([hidden])")?.textContent.includes("Paused `+paused+`.")`)
-	if said := on.must(t, "job", "get", paused, "-o", "json"); !strings.Contains(said, nightPause) {
-		t.Errorf("the job does not say why it is paused: %s", said)
+	if words := on.must(t, "job", "get", paused, "-o", "json"); !strings.Contains(words, nightPause) {
+		t.Errorf("the job does not say why it is paused: %s", words)
 	}
 	j.press(`document.querySelector('main > [role=status] form[action$="/resume"] button')`)
 	j.until("that it is undone", `document.querySelector("main > [role=status]:not([hidden])")?.textContent.includes("Resumed `+paused+`.")`)
 	j.took("pause with a reason and undo it", 3)
-	if said := on.must(t, "job", "get", paused, "-o", "json"); strings.Contains(said, nightPause) {
-		t.Errorf("the job is still paused: %s", said)
+	if words := on.must(t, "job", "get", paused, "-o", "json"); strings.Contains(words, nightPause) {
+		t.Errorf("the job is still paused: %s", words)
 	}
 	if list := b.complained(); len(list) > 0 {
 		t.Errorf("the pages complain: %q", list)

@@ -282,12 +282,12 @@ func tellNight(on *served) (paths []string, err error) {
 	}
 	// The channels do not reach their services, which is one of the things that need a person.
 	for end := time.Now().Add(patience); ; {
-		said, err := on.command("attention", "-o", "jsonl")
-		if err == nil && strings.Contains(said, `"kind":"alarms"`) {
+		text, err := on.command("attention", "-o", "jsonl")
+		if err == nil && strings.Contains(text, `"kind":"alarms"`) {
 			break
 		}
 		if time.Now().After(end) {
-			return nil, fmt.Errorf("no channel fails: %w\n%s", err, said)
+			return nil, fmt.Errorf("no channel fails: %w\n%s", err, text)
 		}
 		<-time.After(50 * time.Millisecond)
 	}
@@ -313,26 +313,26 @@ func (s *served) reports(token string, j *nightJob, now time.Time) error {
 	for i, end := range ends {
 		took := time.Duration(float64(usual) * (0.75 + chance.Float64()/2))
 		ended := now.Add(-time.Duration(len(ends)-1-i) * j.every).Truncate(j.every).Add(-j.every).Add(took)
-		said := map[string]any{"state": "succeeded", "started": ended.Add(-took), "at": ended, "output": "read 12,400 rows\nwrote 12,400 rows\n"}
+		body := map[string]any{"state": "succeeded", "started": ended.Add(-took), "at": ended, "output": "read 12,400 rows\nwrote 12,400 rows\n"}
 		switch end {
 		case 'f':
-			said["state"], said["exit_code"], said["output"] = "failed", 1, "reading\n"+j.line+"\n"
+			body["state"], body["exit_code"], body["output"] = "failed", 1, "reading\n"+j.line+"\n"
 		case 'k':
-			said["state"], said["reason"] = "skipped", nightSkipped
+			body["state"], body["reason"] = "skipped", nightSkipped
 		case 'l': // much later than usual
-			said = map[string]any{"state": "started", "at": now.Add(-136 * time.Minute)}
+			body = map[string]any{"state": "started", "at": now.Add(-136 * time.Minute)}
 		case 'r':
-			said = map[string]any{"state": "started", "at": now.Add(-2 * time.Minute)}
+			body = map[string]any{"state": "started", "at": now.Add(-2 * time.Minute)}
 		}
-		if err := s.report(token, j.name, said); err != nil {
+		if err := s.report(token, j.name, body); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *served) report(token, name string, said map[string]any) error {
-	body, err := json.Marshal(said)
+func (s *served) report(token, name string, fields map[string]any) error {
+	body, err := json.Marshal(fields)
 	if err != nil {
 		return err
 	}

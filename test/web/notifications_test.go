@@ -35,9 +35,9 @@ func TestAChannelFromItsDocumentToItsTest(t *testing.T) {
 	b.types("confirm", "from-the-page")
 	b.click(`#delete button`)
 	b.until("the list without it", `location.pathname === "/notifications" && document.querySelector('a[href="/channels/default/from-the-page"]') === null`)
-	for _, said := range b.complained() {
-		if !strings.Contains(said, "422") { // the status of the refusal, which the browser logs
-			t.Errorf("the pages complain: %s", said)
+	for _, text := range b.complained() {
+		if !strings.Contains(text, "422") { // the status of the refusal, which the browser logs
+			t.Errorf("the pages complain: %s", text)
 		}
 	}
 }

@@ -34,8 +34,8 @@ func (b *tab) logIn(secret, next string) {
 // newToken makes a token with a role, and returns its secret.
 func (s *served) newToken(t *testing.T, name string, args ...string) string {
 	t.Helper()
-	said := s.must(t, append([]string{"token", "create", name}, args...)...)
-	return strings.Fields(said[strings.Index(said, "belfry_"):])[0]
+	text := s.must(t, append([]string{"token", "create", name}, args...)...)
+	return strings.Fields(text[strings.Index(text, "belfry_"):])[0]
 }
 
 // From a server without jobs to the output of a first one, with nothing but a browser and the
@@ -84,9 +84,9 @@ func TestACancelledRunHasNoProcessLeft(t *testing.T) {
 	b.until("the page of the job", `location.pathname === "/jobs/default/with-a-child" && document.readyState === "complete"`)
 	b.click(`[data-key="r"]`)
 	b.until("the live output", `document.querySelector("[data-log]")?.textContent.includes("tick 3")`)
-	said := value[string](b, `/pids (\d+ \d+) end/.exec(document.querySelector("[data-log]").textContent)[1]`)
+	text := value[string](b, `/pids (\d+ \d+) end/.exec(document.querySelector("[data-log]").textContent)[1]`)
 	var pids []int
-	for _, field := range strings.Fields(said) {
+	for _, field := range strings.Fields(text) {
 		pid, err := strconv.Atoi(field)
 		if err != nil {
 			t.Fatal(err)

@@ -383,13 +383,13 @@ func TestTheEndOfARunIsAnnounced(t *testing.T) {
 	b.looks("light", "en")
 	b.open("/runs/" + id)
 	b.until("the running run", `document.querySelector("#head .pill.run") !== null && document.querySelector("[data-live-text]").textContent.includes("Live")`)
-	said := `document.querySelector("#announced[role=status]").textContent`
+	words := `document.querySelector("#announced[role=status]").textContent`
 	b.until("a later second", `!document.querySelector("#head .pill").textContent.includes("for 0 s")`)
-	if text := value[string](b, said); text != "" {
+	if text := value[string](b, words); text != "" {
 		t.Errorf("while the run runs %q is said", text)
 	}
 	must(t, "run", "cancel", id)
-	b.until("what is said of the end", said+` === "cancelled" || `+said+`.startsWith("cancelled, ")`)
+	b.until("what is said of the end", words+` === "cancelled" || `+words+`.startsWith("cancelled, ")`)
 	if list := b.complained(); len(list) > 0 {
 		t.Errorf("the page complains: %q", list)
 	}

@@ -106,8 +106,8 @@ func serve(data, listen string, args ...string) (*served, error) {
 	}
 	s := &served{data: data, listen: listen, url: "http://" + listen}
 	s.process = exec.Command(belfry.program, append([]string{"serve", "--data", data, "--listen", listen}, args...)...)
-	var said bytes.Buffer
-	s.process.Stderr = &said
+	var output bytes.Buffer
+	s.process.Stderr = &output
 	if err := s.process.Start(); err != nil {
 		return nil, err
 	}
@@ -120,7 +120,7 @@ func serve(data, listen string, args ...string) (*served, error) {
 		}
 		if time.Now().After(end) {
 			s.stop(os.Kill)
-			return nil, fmt.Errorf("the server does not answer:\n%s", said.String())
+			return nil, fmt.Errorf("the server does not answer:\n%s", output.String())
 		}
 	}
 }
@@ -258,27 +258,27 @@ func (b *tab) login() {
 }
 
 func (b *tab) hear(event any) {
-	var said string
+	var text string
 	switch e := event.(type) {
 	case *runtime.EventExceptionThrown:
-		said = e.ExceptionDetails.Text
+		text = e.ExceptionDetails.Text
 		if e.ExceptionDetails.Exception != nil {
-			said += " " + e.ExceptionDetails.Exception.Description
+			text += " " + e.ExceptionDetails.Exception.Description
 		}
 	case *runtime.EventConsoleAPICalled:
 		if e.Type == runtime.APITypeError || e.Type == runtime.APITypeWarning {
 			for _, a := range e.Args {
-				said += string(a.Value) + " "
+				text += string(a.Value) + " "
 			}
 		}
 	case *log.EventEntryAdded:
 		if e.Entry.Level == log.LevelError {
-			said = e.Entry.Text + " " + e.Entry.URL
+			text = e.Entry.Text + " " + e.Entry.URL
 		}
 	}
-	if said != "" {
+	if text != "" {
 		b.mu.Lock()
-		b.complaints = append(b.complaints, said)
+		b.complaints = append(b.complaints, text)
 		b.mu.Unlock()
 	}
 }
@@ -556,9 +556,9 @@ func TestEachPageInEveryThemeLanguageAndSize(t *testing.T) {
 				b.width(1440)
 				b.complained()
 				b.open(path)
-				for _, said := range b.complained() {
-					if !strings.Contains(said, "/nothing") {
-						t.Errorf("%s in %s, %s complains: %s", path, theme, lang, said)
+				for _, text := range b.complained() {
+					if !strings.Contains(text, "/nothing") {
+						t.Errorf("%s in %s, %s complains: %s", path, theme, lang, text)
 					}
 				}
 				b.until("the page", `document.readyState === "complete"`)

@@ -56,7 +56,7 @@ func (m *Matcher) Stream(i int) *StreamMatcher {
 // End searches the rest of both streams at their end.
 func (m *Matcher) End() {
 	for i := range m.streams {
-		if s := &m.streams[i]; m.re != nil && !m.found.Load() && m.re.Match(s.kept) {
+		if s := &m.streams[i]; m.re != nil && !m.found.Load() && m.re.Match(s.tail) {
 			m.found.Store(true)
 		}
 	}
@@ -65,7 +65,7 @@ func (m *Matcher) End() {
 // StreamMatcher searches one stream of the output of an attempt.
 type StreamMatcher struct {
 	matcher *Matcher
-	kept    []byte
+	tail    []byte
 }
 
 // Write searches the next bytes. It may be called on nil.
@@ -74,9 +74,9 @@ func (m *StreamMatcher) Write(p []byte) {
 		return
 	}
 	for len(p) > 0 {
-		n := min(len(p), matchBuffer-len(m.kept))
-		m.kept, p = append(m.kept, p[:n]...), p[n:]
-		if len(m.kept) == matchBuffer {
+		n := min(len(p), matchBuffer-len(m.tail))
+		m.tail, p = append(m.tail, p[:n]...), p[n:]
+		if len(m.tail) == matchBuffer {
 			m.search()
 		}
 	}
@@ -84,33 +84,33 @@ func (m *StreamMatcher) Write(p []byte) {
 
 // State returns whether the pattern was found, and the kept text of both streams, for another
 // process that continues the attempt.
-func (m *Matcher) State() (found bool, kept [2][]byte) {
-	return m.found.Load(), [2][]byte{m.streams[0].kept, m.streams[1].kept}
+func (m *Matcher) State() (found bool, tails [2][]byte) {
+	return m.found.Load(), [2][]byte{m.streams[0].tail, m.streams[1].tail}
 }
 
 // Continue sets the state of another process. Call it before the first Write.
-func (m *Matcher) Continue(found bool, kept [2][]byte) {
+func (m *Matcher) Continue(found bool, tails [2][]byte) {
 	m.found.Store(found)
 	for i := range m.streams {
-		m.streams[i].kept = kept[i]
+		m.streams[i].tail = tails[i]
 	}
 }
 
 // search searches the kept whole lines, and keeps enough of them for a match that continues in the
 // next line.
 func (m *StreamMatcher) search() {
-	whole := bytes.LastIndexByte(m.kept, '\n') + 1
+	whole := bytes.LastIndexByte(m.tail, '\n') + 1
 	if whole <= matchWindow {
-		whole = len(m.kept) // a line longer than any match
+		whole = len(m.tail) // a line longer than any match
 	}
-	if m.matcher.re.Match(m.kept[:whole]) {
+	if m.matcher.re.Match(m.tail[:whole]) {
 		m.matcher.found.Store(true)
-		m.kept = nil
+		m.tail = nil
 		return
 	}
 	from := whole - matchWindow
-	if i := bytes.IndexByte(m.kept[from:whole], '\n'); i >= 0 && from+i+1 < whole {
+	if i := bytes.IndexByte(m.tail[from:whole], '\n'); i >= 0 && from+i+1 < whole {
 		from += i + 1
 	}
-	m.kept = append(m.kept[:0], m.kept[from:]...)
+	m.tail = append(m.tail[:0], m.tail[from:]...)
 }

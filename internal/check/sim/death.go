@@ -48,7 +48,7 @@ func (c *Core) die(n *model, d time.Duration) {
 func (n *model) began() map[attemptKey]bool {
 	began := map[attemptKey]bool{}
 	for _, state := range []runqueue.State{runqueue.Running, runqueue.Ended} {
-		n.queue.Items(state, func(it *held) { began[attemptKey{it.Ready.ID, it.Attempt.Number}] = true })
+		n.queue.Items(state, func(it *heldRun) { began[attemptKey{it.Ready.ID, it.Attempt.Number}] = true })
 	}
 	return began
 }

@@ -28,7 +28,7 @@ type History struct {
 	absences   []absence
 	claims     map[job.ID][]truth.Claim // by run
 	edits      []change
-	unplanned  []unplanned
+	unplanned  []endedSchedule
 	begun      map[attemptKey]bool // started attempts
 	idle       []idle
 	stale      []stale
@@ -183,10 +183,10 @@ func (h *History) absence() {
 }
 
 // mute counts a call that is not answered.
-func (h *History) mute(made bool) {
+func (h *History) mute(isNew bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if made {
+	if isNew {
 		h.Unheard++
 	} else {
 		h.Mute++

@@ -60,10 +60,10 @@ type model struct {
 	share   placement.Share
 	plans   *planqueue.Queue
 	since   int64 // position in the feed of changed jobs
-	queue   *runqueue.Queue[claimed]
+	queue   *runqueue.Queue[claimedRun]
 	begun   time.Time // when the clock of the queue began
-	results []*held
-	sent    []*held // results in a report
+	results []*heldRun
+	sent    []*heldRun // results in a report
 	// claimsAsked and startsAsked count the scheduled queries of the queue.
 	claimsAsked, startsAsked int
 	sending, planning        bool

@@ -19,7 +19,7 @@ const (
 )
 
 // handOver records that the service does the work of an attempt, and sends it.
-func (n *model) handOver(it *held) {
+func (n *model) handOver(it *heldRun) {
 	c, session, began := n.core, n.session, n.core.now
 	n.queue.HandOver(it)
 	it.With.fence, it.With.seen, it.With.handed = 0, &Attempt{}, true
@@ -72,15 +72,15 @@ func (c *Core) send(a store.Attempt, run *job.Run) {
 		}
 		res := store.Result{Attempt: a, Started: w.seen.Started, Ended: w.seen.Ended, Outcome: f.outcome}
 		for _, after := range f.tells {
-			said := false
-			c.after(after, func() { c.tell(&res, &said, tellMax) })
+			isSet := false
+			c.after(after, func() { c.tell(&res, &isSet, tellMax) })
 		}
 	})
 }
 
 // tell reports the end of work to one of the nodes, and repeats that until one has answered.
-func (c *Core) tell(res *store.Result, said *bool, tries int) {
-	if *said || tries == 0 {
+func (c *Core) tell(res *store.Result, isSet *bool, tries int) {
+	if *isSet || tries == 0 {
 		return
 	}
 	n := c.nodes[c.random.IntN(len(c.nodes))]
@@ -92,12 +92,12 @@ func (c *Core) tell(res *store.Result, said *bool, tries int) {
 			return err
 		}, func(err error) {
 			if err == nil {
-				*said = true
+				*isSet = true
 				c.history.ack(results, out)
 			}
 		})
 	}
-	c.after(tellAgain, func() { c.tell(res, said, tries-1) })
+	c.after(tellAgain, func() { c.tell(res, isSet, tries-1) })
 }
 
 // keep ends cancelled and timed-out work.

@@ -195,7 +195,7 @@ func (n *model) planLate(session job.ID, items []store.PlanItem) {
 }
 
 // reserve usually gives tokens to the node's own due runs.
-func (n *model) reserve(b *planqueue.Batch, now time.Time) []*held {
+func (n *model) reserve(b *planqueue.Batch, now time.Time) []*heldRun {
 	if n.leaving || !n.core.calm && n.core.chance(20) {
 		return nil
 	}

@@ -13,26 +13,26 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// held is a run that a node holds: the queue is a real worker's, and only the calls are modelled.
-type held = runqueue.Item[claimed]
+// heldRun is a run that a node holds: the queue is a real worker's, and only the calls are modelled.
+type heldRun = runqueue.Item[claimedRun]
 
-// claimed is the model's data about a claimed run.
-type claimed struct {
-	queue  *runqueue.Queue[claimed] // that holds it
-	run    *store.Run
-	job    *store.Job
-	fence  time.Duration
-	seen   *Attempt
-	result *store.Result // nil before its start
-	kept   time.Time     // when it was queued for a report
-	cancel bool
-	handed bool // the store may have recorded that the service does the work
+// claimedRun is the model's data about a claimed run.
+type claimedRun struct {
+	queue    *runqueue.Queue[claimedRun] // that holds it
+	run      *store.Run
+	job      *store.Job
+	fence    time.Duration
+	seen     *Attempt
+	result   *store.Result // nil before its start
+	queuedAt time.Time     // when it was queued for a report
+	cancel   bool
+	handed   bool // the store may have recorded that the service does the work
 }
 
 // newRunQueue begins the queue of a session.
 func (n *model) newRunQueue() {
 	n.begun = n.core.now
-	n.queue = runqueue.New[claimed](capacity, stripes.Of)
+	n.queue = runqueue.New[claimedRun](capacity, stripes.Of)
 }
 
 // elapsed returns the monotonic clock of the session.
@@ -182,7 +182,7 @@ func (n *model) claims() {
 }
 
 // claim claims runs, with the same tokens again when the answer was lost.
-func (n *model) claim(batch []*held) {
+func (n *model) claim(batch []*heldRun) {
 	session, queue, sent := n.session, n.queue, n.elapsed()
 	attempts := runqueue.Attempts(batch)
 	var out []store.ClaimOutcome
@@ -228,21 +228,21 @@ func (n *model) claimLate(a store.Attempt) {
 }
 
 // took acts on the answers to the claims of a batch.
-func (n *model) took(batch []*held, out []store.ClaimOutcome, sent time.Duration) {
+func (n *model) took(batch []*heldRun, out []store.ClaimOutcome, sent time.Duration) {
 	for i, it := range batch {
 		if o := &out[i]; o.Verdict == store.Started {
-			it.With = claimed{queue: n.queue, run: &o.Run, job: o.Job, fence: runqueue.FenceOf(&o.Job.Filled.Policy, &o.Run)}
+			it.With = claimedRun{queue: n.queue, run: &o.Run, job: o.Job, fence: runqueue.FenceOf(&o.Job.Filled.Policy, &o.Run)}
 		}
 	}
 	answered := n.elapsed()
 	started := n.queue.Answered(batch, out, sent, answered)
 	n.queue.Prepared(started)
 	recalled := n.queue.Recalled(started)
-	n.release(started, func(it *held) bool {
+	n.release(started, func(it *heldRun) bool {
 		version := engine.VersionOf(it.With.job)
 		return n.leaving || version.Recalls(&it.With.run.Run, it.With.run.Version) || recalled && n.changed(it) || !n.core.calm && n.core.chance(20)
 	})
-	n.queue.Enqueue(started, out[0].Now, sent, answered, n.elapsed(), func(it *held) time.Time { return it.With.run.Due })
+	n.queue.Enqueue(started, out[0].Now, sent, answered, n.elapsed(), func(it *heldRun) time.Time { return it.With.run.Due })
 }
 
 // starts starts what is due.
@@ -261,7 +261,7 @@ func (n *model) starts() {
 
 // release releases the chosen claimed and unstarted items. If the store does not learn of it, Mine
 // lists them later.
-func (n *model) release(items []*held, choose func(*held) bool) {
+func (n *model) release(items []*heldRun, choose func(*heldRun) bool) {
 	n.releaseThese(runqueue.Attempts(n.queue.Release(items, choose)))
 }
 
@@ -272,12 +272,12 @@ func (n *model) releaseThese(attempts []store.Attempt) {
 }
 
 // fenced reports whether an attempt may not continue or start.
-func (n *model) fenced(it *held) bool {
+func (n *model) fenced(it *heldRun) bool {
 	return it.With.fence > 0 && n.core.now.Sub(n.renewed) > it.With.fence
 }
 
 // begin starts an attempt.
-func (n *model) begin(it *held) {
+func (n *model) begin(it *heldRun) {
 	c := &it.With
 	switch {
 	case c.cancel:
@@ -320,7 +320,7 @@ func (n *model) begin(it *held) {
 }
 
 // end ends an attempt and reports it.
-func (n *model) end(it *held, outcome job.Outcome) {
+func (n *model) end(it *heldRun, outcome job.Outcome) {
 	c := &it.With
 	c.seen.Ended, c.seen.Outcome = n.core.now, outcome
 	c.result = &store.Result{Attempt: it.Attempt, Started: c.seen.Started, Ended: n.core.now, Outcome: outcome}
@@ -337,8 +337,8 @@ func (n *model) enforceFences() {
 }
 
 // report queues a result.
-func (n *model) report(it *held) {
-	it.State, it.With.kept = runqueue.Ended, n.core.now
+func (n *model) report(it *heldRun) {
+	it.State, it.With.queuedAt = runqueue.Ended, n.core.now
 	n.results = append(n.results, it)
 	n.reportAll()
 }
@@ -348,9 +348,9 @@ const unreportedAfter = time.Second
 
 // unreported returns how many results have waited for a while.
 func (n *model) unreported() (count int) {
-	for _, list := range [...][]*held{n.results, n.sent} {
+	for _, list := range [...][]*heldRun{n.results, n.sent} {
 		for _, it := range list {
-			if n.core.now.Sub(it.With.kept) >= unreportedAfter {
+			if n.core.now.Sub(it.With.queuedAt) >= unreportedAfter {
 				count++
 			}
 		}
@@ -449,11 +449,11 @@ func (n *model) sayOtherwise(results []store.Result) {
 
 // giveBack releases what is claimed and has not started.
 func (n *model) giveBack() {
-	n.release(n.queue.All(runqueue.Claimed), func(*held) bool { return true })
+	n.release(n.queue.All(runqueue.Claimed), func(*heldRun) bool { return true })
 }
 
 // changed reports whether the job of an early claim has changed since.
-func (n *model) changed(it *held) bool {
+func (n *model) changed(it *heldRun) bool {
 	j, err := store.JobByUID(context.Background(), n.core.memory, it.With.run.JobUID)
 	if err != nil {
 		return false
@@ -481,12 +481,12 @@ func (n *model) reconcile() {
 			return
 		}
 		unknown := n.queue.Compare(mine, before,
-			func(it *held, _ *store.Run) {
+			func(it *heldRun, _ *store.Run) {
 				if it.With.cancel = true; it.State == runqueue.Running {
 					n.end(it, job.OutcomeCancelled)
 				}
 			},
-			func(it *held) { n.end(it, job.OutcomeLost) }) // another node has taken it
+			func(it *heldRun) { n.end(it, job.OutcomeLost) }) // another node has taken it
 		n.releaseThese(unknown)
 	})
 }

@@ -262,8 +262,8 @@ type change struct {
 	filled *job.Job
 }
 
-// unplanned is a job whose schedule has ended at a moment, by a change of a user.
-type unplanned struct {
+// endedSchedule is a job whose schedule has ended at a moment, by a change of a user.
+type endedSchedule struct {
 	was *store.Job
 	at  time.Time
 }
@@ -334,7 +334,7 @@ func (c *checker) settledBefore(e change) (settled, claimed time.Time) {
 			if !r.Until.IsZero() && r.Until.After(settled) {
 				settled = r.Until
 			}
-		case !slices.ContainsFunc(c.claims[r.Run.ID], func(held truth.Claim) bool { return !held.From.After(e.at) }):
+		case !slices.ContainsFunc(c.claims[r.Run.ID], func(claim truth.Claim) bool { return !claim.From.After(e.at) }):
 		case r.Attempt.Outcome == job.OutcomeWithdrawn:
 			latest(&claimed, &r.Run)
 		default:

@@ -400,7 +400,7 @@ func (h *History) leave(was *store.Job, at time.Time) {
 	}
 	s := &was.Filled.Schedule
 	if (len(s.Cron) > 0 || s.Every > 0) && (s.MaxRuns == 0 || was.Planned < s.MaxRuns) {
-		h.unplanned = append(h.unplanned, unplanned{was, at})
+		h.unplanned = append(h.unplanned, endedSchedule{was, at})
 	}
 }
 

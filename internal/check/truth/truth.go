@@ -91,9 +91,9 @@ func (c *World) Check() []string {
 // statement is a reason of a record, or one within it.
 type statement struct {
 	*store.Record
-	said job.Reason
-	args map[string]any
-	when []time.Time // the moments that it may be about
+	reason job.Reason
+	args   map[string]any
+	when   []time.Time // the moments that it may be about
 }
 
 func (s *statement) text(name string) string { text, _ := s.args[name].(string); return text }
@@ -156,18 +156,18 @@ func is(o job.Outcome) func(*World, *statement) bool {
 	return func(_ *World, s *statement) bool { return s.Attempt.Outcome == o }
 }
 
-func (c *World) checkSaid(r *store.Record, said job.Reason, when []time.Time) {
-	s := &statement{r, said, said.Args(), when}
-	if until, ok := s.at("until"); ok && reason.CouldStart.Is(said) {
+func (c *World) checkSaid(r *store.Record, why job.Reason, when []time.Time) {
+	s := &statement{r, why, why.Args(), when}
+	if until, ok := s.at("until"); ok && reason.CouldStart.Is(why) {
 		when = append(when, c.tries(r, until)...)
 	}
 	problem := func(what string) {
-		c.problems = append(c.problems, fmt.Sprintf("the run %s of %s of %s is %s at %s because %q (%s), %s", r.Run.ID, r.Run.Name, r.Run.Due, r.Attempt.Outcome, r.Attempt.Ended, r.Attempt.Reason, cmp.Or(said.Code(), "no code"), what))
+		c.problems = append(c.problems, fmt.Sprintf("the run %s of %s of %s is %s at %s because %q (%s), %s", r.Run.ID, r.Run.Name, r.Run.Due, r.Attempt.Outcome, r.Attempt.Ended, r.Attempt.Reason, cmp.Or(why.Code(), "no code"), what))
 	}
-	judge := judges[said.Code()]
+	judge := judges[why.Code()]
 	switch {
-	case said.IsZero(), said.Code() == job.ReasonText:
-		if outcome, known := c.Texts[said.String()]; !known || outcome != r.Attempt.Outcome {
+	case why.IsZero(), why.Code() == job.ReasonText:
+		if outcome, known := c.Texts[why.String()]; !known || outcome != r.Attempt.Outcome {
 			problem("which no check judges")
 		}
 	case judge == nil:
@@ -176,7 +176,7 @@ func (c *World) checkSaid(r *store.Record, said job.Reason, when []time.Time) {
 		problem("which was not so")
 	}
 	for name := range s.args {
-		if inner := reason.Inner(said, name); !inner.IsZero() && !judgedWhole[said.Code()] {
+		if inner := reason.Inner(why, name); !inner.IsZero() && !judgedWhole[why.Code()] {
 			c.checkSaid(r, inner, when)
 		}
 	}
@@ -224,7 +224,7 @@ func (c *World) ranOn(s *statement) bool {
 
 // Holds reports whether a run was claimed and due at a moment.
 func (c *World) Holds(run job.ID, at time.Time) bool {
-	return slices.ContainsFunc(c.Claims[run], func(held Claim) bool { return !at.Before(held.From) && (held.To.IsZero() || !at.After(held.To)) })
+	return slices.ContainsFunc(c.Claims[run], func(claim Claim) bool { return !at.Before(claim.From) && (claim.To.IsZero() || !at.After(claim.To)) })
 }
 
 // tries returns moments at which a run may have been refused while it could start: right at its due
@@ -253,7 +253,7 @@ func (c *World) ran(run job.ID, at time.Time) bool {
 	case !last.Frozen.IsZero() && !last.Frozen.After(last.Ended):
 		return true // it ended while its machine slept, as far as it knows
 	}
-	claimedSince := func(held Claim) bool { return held.Made.After(last.Ended) && !held.Made.After(at) }
+	claimedSince := func(claim Claim) bool { return claim.Made.After(last.Ended) && !claim.Made.After(at) }
 	if slices.ContainsFunc(c.Claims[run], claimedSince) {
 		return true // the next attempt, which its node has not begun: the store cannot know that
 	}
@@ -280,7 +280,7 @@ func (c *World) hadNotEnded(s *statement) bool {
 // stepFailed checks that a record of the step has the same reason, or that as many of its items
 // have failed.
 func (c *World) stepFailed(s *statement) bool {
-	inner, failed := reason.Inner(s.said, "why"), 0
+	inner, failed := reason.Inner(s.reason, "why"), 0
 	for _, list := range c.Records {
 		for _, r := range list {
 			step, item := r.Run.Step()
@@ -355,8 +355,8 @@ func (c *World) hadResults(s *statement) bool {
 func (c *World) waitedLonger(s *statement) bool {
 	run, _, known := c.named(s)
 	at := s.Attempt.Ended
-	return known && !slices.ContainsFunc(c.Claims[run.ID], func(held Claim) bool {
-		return held.Made.Before(at) && (held.To.IsZero() || held.To.After(at.Add(c.Stalled))) // the record may have stalled
+	return known && !slices.ContainsFunc(c.Claims[run.ID], func(claim Claim) bool {
+		return claim.Made.Before(at) && (claim.To.IsZero() || claim.To.After(at.Add(c.Stalled))) // the record may have stalled
 	})
 }
 
@@ -442,9 +442,9 @@ func (c *World) wasChanged(s *statement) bool { return c.Changed(s.Run.Name, s.A
 // claimer returns the session that had claimed the attempt of a record; nil for none.
 func (c *World) claimer(r *store.Record) *Session {
 	var by *Session
-	for _, held := range c.Claims[r.Run.ID] {
-		if !held.Made.After(r.Attempt.Ended) {
-			by = c.Sessions[held.By]
+	for _, claim := range c.Claims[r.Run.ID] {
+		if !claim.Made.After(r.Attempt.Ended) {
+			by = c.Sessions[claim.By]
 		}
 	}
 	return by

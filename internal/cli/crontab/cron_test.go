@@ -59,7 +59,7 @@ type start struct {
 }
 
 // runs returns what cron starts of a crontab in a time, and what it logs.
-func (d *daemon) runs(t *testing.T, format crontab.Format, text, zone string, from, until time.Time) (list []start, said string) {
+func (d *daemon) runs(t *testing.T, format crontab.Format, text, zone string, from, until time.Time) (list []start, words string) {
 	t.Helper()
 	me, err := user.Current()
 	if err != nil {
@@ -238,10 +238,10 @@ func compare(t *testing.T, d *daemon, text string, opt crontab.Options) (starts 
 			span = 2 * day
 		}
 		until := begin.Add(span)
-		got, said := d.runs(t, opt.Format, strings.Join(lines, ""), opt.Zone, begin.Add(time.Second), until)
+		got, words := d.runs(t, opt.Format, strings.Join(lines, ""), opt.Zone, begin.Add(time.Second), until)
 		want := expected(t, jobs, begin, until, 100*most)
 		if !slices.Equal(got, want) {
-			t.Errorf("from %s until %s: %s\ncron says\n%s", begin, until, difference(got, want, zone), said)
+			t.Errorf("from %s until %s: %s\ncron says\n%s", begin, until, difference(got, want, zone), words)
 		}
 		starts += len(got)
 	}

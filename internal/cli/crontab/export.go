@@ -99,7 +99,7 @@ func groupOf(j *job.Job) (g group, reason string) {
 	}
 	zone := cmp.Or(j.Schedule.Timezone, "UTC")
 	for _, t := range []struct{ field, text string }{{"interpreter", g.shell}, {"time zone", zone}} {
-		if said, ok := quoted(t.text); !ok || said != t.text {
+		if words, ok := quoted(t.text); !ok || words != t.text {
 			return g, "a crontab cannot say its " + t.field
 		}
 	}
@@ -122,21 +122,21 @@ func groupOf(j *job.Job) (g group, reason string) {
 	g.names = slices.Sorted(maps.Keys(values))
 	g.settings = "CRON_TZ=" + zone + "\n"
 	for _, name := range g.names {
-		said, ok := quoted(values[name])
+		words, ok := quoted(values[name])
 		switch {
 		case !ok && name == "HOME" && s.Dir != "":
 			return g, "a crontab cannot say its dir: it has control characters or quotes"
 		case !ok:
 			return g, "a crontab cannot say the value of its variable " + name + ": it has control characters or quotes"
 		}
-		g.settings += name + "=" + said + "\n"
+		g.settings += name + "=" + words + "\n"
 	}
 	return g, ""
 }
 
 // quoted returns a value as a setting has it, and whether there is a form that cron reads as
 // this value: it ends a quoted value at the next such quote, and any value at a line break.
-func quoted(value string) (said string, ok bool) {
+func quoted(value string) (text string, ok bool) {
 	switch {
 	case hasControl(value):
 		return "", false

@@ -42,7 +42,7 @@ func countsOfHistory(ctx context.Context, server *Server, now time.Time) Finding
 // disagreement returns the first slice and outcome with fewer counted runs than there are; n is 0
 // without one. More counts are possible, since they stay when runs expire.
 func disagreement(runs, counts client.Stats) (at time.Time, outcome job.Outcome, n, counted int) {
-	there, said := map[time.Time]map[job.Outcome]int{}, map[time.Time]map[job.Outcome]int{}
+	there, inCounts := map[time.Time]map[job.Outcome]int{}, map[time.Time]map[job.Outcome]int{}
 	var order []time.Time
 	for _, b := range runs.Items {
 		start := b.Start.Truncate(store.Slice)
@@ -55,13 +55,13 @@ func disagreement(runs, counts client.Stats) (at time.Time, outcome job.Outcome,
 		}
 	}
 	for _, b := range counts.Items {
-		said[b.Start] = b.Outcomes
+		inCounts[b.Start] = b.Outcomes
 	}
 	for _, start := range order {
 		for _, name := range outcome.Values() {
 			o := job.Outcome(name)
-			if there[start][o] > said[start][o] {
-				return start, o, there[start][o], said[start][o]
+			if there[start][o] > inCounts[start][o] {
+				return start, o, there[start][o], inCounts[start][o]
 			}
 		}
 	}

@@ -85,14 +85,14 @@ func TestEachFieldBecomesAFieldOrANote(t *testing.T) {
 					t.Errorf("no %q in\n%s", want, b.String())
 				}
 			}
-			said := fmt.Sprint(line.Notes)
+			words := fmt.Sprint(line.Notes)
 			for _, want := range row.notes {
-				if !strings.Contains(said, want) {
-					t.Errorf("no note %q in\n%s", want, said)
+				if !strings.Contains(words, want) {
+					t.Errorf("no note %q in\n%s", want, words)
 				}
 			}
 			if len(line.Notes) != len(row.notes) {
-				t.Errorf("the notes are\n%s", said)
+				t.Errorf("the notes are\n%s", words)
 			}
 		})
 	}

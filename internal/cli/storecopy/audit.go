@@ -42,7 +42,7 @@ func (c *copying) mark(ctx context.Context) error {
 	if err := c.to.Operate(ctx, &survey); err != nil {
 		return err
 	}
-	if n := liveNodes(survey.Kept, now, c.kept.Sessions); n > 0 {
+	if n := liveNodes(survey.Kept, now, c.others.Sessions); n > 0 {
 		return fmt.Errorf("%w: %s in the target", ErrActive, plural(n, "live node"))
 	}
 	first, last, err := auditSpan(ctx, c.from)

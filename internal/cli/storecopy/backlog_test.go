@@ -14,12 +14,12 @@ func (w *world) backlog(n int) *store.Job {
 	w.Helper()
 	j := w.put("name: many\nschedule: {cron: '* * * * *'}\nrun: {shell: 'true'}\npolicy: {overlap: queue}")
 	var first store.Attempt
-	for made := 0; made <= n; {
+	for claims := 0; claims <= n; {
 		var items []store.TriggerItem
-		for ; made <= n && len(items) < store.MaxBatch; made++ {
+		for ; claims <= n && len(items) < store.MaxBatch; claims++ {
 			items = append(items, store.TriggerItem{
 				ID: w.id(), Job: j.Definition.UID, Kind: job.RunBackfill, Session: w.node.ID, Node: "a", Actor: "ann",
-				Scheduled: start.Add(-time.Duration(made) * time.Minute), Due: start.Add(time.Duration(made-n) * time.Millisecond), Overlap: job.OverlapQueue,
+				Scheduled: start.Add(-time.Duration(claims) * time.Minute), Due: start.Add(time.Duration(claims-n) * time.Millisecond), Overlap: job.OverlapQueue,
 			})
 		}
 		list, err := w.Trigger(w.ctx, items)

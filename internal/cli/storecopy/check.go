@@ -50,7 +50,7 @@ func Check(ctx context.Context, s Store, o CheckOptions) (Checked, error) {
 		o.Progress = func(string, int) {}
 	}
 	c := &checking{s: s, o: o, names: map[job.ID]string{}}
-	if k, ok := s.(keyed); ok {
+	if k, ok := s.(keyReader); ok {
 		damage, err := k.MendKeys(ctx, o.Fix)
 		if c.found(damage...); err != nil || c.Left() > 0 {
 			return c.Checked, err // the rest cannot be read
@@ -64,9 +64,9 @@ func Check(ctx context.Context, s Store, o CheckOptions) (Checked, error) {
 	return c.Checked, nil
 }
 
-// keyed is a store of keys that belong together: it refuses all steps while any is missing or cannot
+// keyReader is a store of keys that belong together: it refuses all steps while any is missing or cannot
 // be read.
-type keyed interface {
+type keyReader interface {
 	MendKeys(ctx context.Context, fix bool) ([]engine.Damage, error)
 }
 
@@ -232,7 +232,7 @@ func (c *checking) audit(ctx context.Context) error {
 
 // history searches for records with a wrong name of their job.
 func (c *checking) history(ctx context.Context) error {
-	said := map[job.ID]bool{}
+	seen := map[job.ID]bool{}
 	s := &stream{s: c.s}
 	for {
 		r, err := s.next(ctx)
@@ -243,8 +243,8 @@ func (c *checking) history(ctx context.Context) error {
 			c.o.Progress("history", c.Attempts)
 		}
 		full, name := c.names[r.Run.JobUID], r.Run.Namespace+"/"+r.Run.Name
-		if full != "" && full != name && !said[r.Run.JobUID] {
-			said[r.Run.JobUID] = true
+		if full != "" && full != name && !seen[r.Run.JobUID] {
+			seen[r.Run.JobUID] = true
 			c.found(engine.Damage{Check: engine.CheckHistory, Object: "job " + full, Found: fmt.Sprintf("history calls it %q", name)})
 		}
 	}

@@ -95,7 +95,7 @@ type copying struct {
 	o        Options
 	result   Result
 	now      time.Time // of the source
-	kept     engine.Kept
+	others   engine.Kept
 	jobs     map[job.ID]bool // of the source
 	keys     []engine.Key
 	keyed    map[engine.Identity]bool // identities in keys
@@ -145,9 +145,9 @@ func (c *copying) examine(ctx context.Context) error {
 	if err := c.from.Operate(ctx, &survey); err != nil {
 		return err
 	}
-	c.kept = survey.Kept
-	c.result.Calendars, c.result.Pools, c.result.Tokens = len(c.kept.Documents[job.KindCalendar]), len(c.kept.Documents[job.KindPool]), len(c.kept.Tokens)
-	c.result.Nodes = liveNodes(c.kept, c.now, nil)
+	c.others = survey.Kept
+	c.result.Calendars, c.result.Pools, c.result.Tokens = len(c.others.Documents[job.KindCalendar]), len(c.others.Documents[job.KindPool]), len(c.others.Tokens)
+	c.result.Nodes = liveNodes(c.others, c.now, nil)
 	c.jobs = map[job.ID]bool{}
 	err = eachJob(ctx, c.from, func(list []*store.Job) error {
 		for _, j := range list {
@@ -245,7 +245,7 @@ func (c *copying) addKey(r *job.Run) {
 
 // rest copies the data outside jobs.
 func (c *copying) rest(ctx context.Context) error {
-	return c.adopt(ctx, &engine.Adopt{Kept: &c.kept})
+	return c.adopt(ctx, &engine.Adopt{Kept: &c.others})
 }
 
 // surplusMax is the most records of a job that the target has and the source lacks: a store has no

@@ -46,7 +46,7 @@ func (c *copying) copyNotes(ctx context.Context) error {
 		return err
 	}
 	for name := range has {
-		if _, kept := want[name]; !kept {
+		if _, isKept := want[name]; !isKept {
 			want[name] = store.Note{Name: name} // an empty text removes it
 		}
 	}

@@ -171,9 +171,9 @@ func (c *copying) digestJobs(ctx context.Context, s Store, d *digest) error {
 				c.result.Revisions += len(revisions)
 			}
 			for r := range revisions {
-				revisions[r].Definition = said(revisions[r].Definition)
+				revisions[r].Definition = userPart(revisions[r].Definition)
 			}
-			if err := d.add(cell.Job.FullName(), []any{cell, said(definition), revisions}); err != nil {
+			if err := d.add(cell.Job.FullName(), []any{cell, userPart(definition), revisions}); err != nil {
 				return fmt.Errorf("job %s: %w", cell.Job.FullName(), err)
 			}
 		}
@@ -181,8 +181,8 @@ func (c *copying) digestJobs(ctx context.Context, s Store, d *digest) error {
 	})
 }
 
-// said is a definition as its user wrote it.
-func said(definition *job.Job) *job.Job {
+// userPart is a definition as its user wrote it.
+func userPart(definition *job.Job) *job.Job {
 	own := *definition
 	own.UID, own.Version, own.Epoch, own.Status = job.ID{}, 0, 0, nil
 	return &own

@@ -30,12 +30,12 @@ type result struct {
 
 // report converts the result to a report.
 func (r *result) report() client.Report {
-	said := client.Report{State: client.ReportSucceeded, ExitCode: r.exit, Signal: r.signal, Reason: r.reason}
+	rep := client.Report{State: client.ReportSucceeded, ExitCode: r.exit, Signal: r.signal, Reason: r.reason}
 	if r.code != 0 {
-		said.State = client.ReportFailed
+		rep.State = client.ReportFailed
 	}
-	said.Reason = shortened(joined(said.Reason, r.note))
-	return said
+	rep.Reason = shortened(joined(rep.Reason, r.note))
+	return rep
 }
 
 // reasonMax is the API's limit of a reason, minus the additions.

@@ -19,7 +19,7 @@ type pipes struct {
 	own            []*os.File // this process's write ends of the pipes
 	copies         sync.WaitGroup
 	copied         chan struct{} // closed once everything is forwarded
-	kept           boundedOutput
+	output         boundedOutput
 }
 
 // connect makes the pipes between a command and two streams. Equal streams, as with cron, share a
@@ -82,7 +82,7 @@ func (p *pipes) pass(from *os.File, to io.Writer) {
 	buffer := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buffer)
-		p.kept.add(buffer[:n])
+		p.output.add(buffer[:n])
 		if _, failed := to.Write(buffer[:n]); errors.Is(failed, unix.EPIPE) {
 			return
 		}
@@ -123,7 +123,7 @@ func (p *pipes) wait(hurried <-chan struct{}) {
 }
 
 // text returns the kept part.
-func (p *pipes) text() string { return p.kept.text() }
+func (p *pipes) text() string { return p.output.text() }
 
 // A report has the beginning and the end of the output, within the limit of the API.
 const (

@@ -11,11 +11,11 @@ import (
 
 // sender brings reports to a server.
 type sender struct {
-	server  Server
-	address string
-	spool   *Spool
-	warn    func(format string, args ...any)
-	told    string // the latest complaint
+	server    Server
+	address   string
+	spool     *Spool
+	warn      func(format string, args ...any)
+	complaint string // the latest complaint
 }
 
 // requestWithin bounds a request: a server that accepts without answering is away.
@@ -24,12 +24,12 @@ const requestWithin = 10 * time.Second
 // start reports the start of an entry, or that it is still running. It returns by when its end
 // must be reported or this be repeated.
 func (s *sender) start(ctx context.Context, e *entry, lock bool) (time.Time, error) {
-	said := client.Report{State: client.ReportStarted, Run: e.Run, At: e.Started, Lock: lock}
+	report := client.Report{State: client.ReportStarted, Run: e.Run, At: e.Started, Lock: lock}
 	key := e.Key + "-start"
 	if !e.Run.IsZero() {
-		key, said.At = "", time.Time{}
+		key, report.At = "", time.Time{}
 	}
-	got, err := s.send(ctx, e, said, key)
+	got, err := s.send(ctx, e, report, key)
 	if err == nil && e.Run.IsZero() {
 		e.Run = got.Run
 	}
@@ -103,8 +103,8 @@ func (s *sender) complain(err error) {
 	if p.Hint != "" {
 		text += " (" + p.Hint + ")"
 	}
-	if s.told != text {
-		s.told = text
+	if s.complaint != text {
+		s.complaint = text
 		s.warn("%s", text)
 	}
 }

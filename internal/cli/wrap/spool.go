@@ -109,9 +109,9 @@ func (s *Spool) end(was *spool.Record, e *entry) (r *spool.Record, dropped int, 
 	}
 	data, err := json.Marshal(e)
 	if err == nil && spool.Total(list)+int64(len(data)) > s.bytes {
-		kept, short := *e, *e.End
-		short.Output, kept.End = "", &short
-		data, err = json.Marshal(&kept)
+		long, short := *e, *e.End
+		short.Output, long.End = "", &short
+		data, err = json.Marshal(&long)
 	}
 	if err != nil {
 		return nil, 0, err

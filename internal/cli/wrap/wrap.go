@@ -135,12 +135,12 @@ func Run(ctx context.Context, c Config) int {
 	}()
 	close(ended)
 	<-reported
-	said := last.report()
-	said.At, said.Output = end, pipes.text()
+	rep := last.report()
+	rep.At, rep.Output = end, pipes.text()
 	if w.alone {
-		said.Reason = joined(said.Reason, "the lock was held on this machine alone, since no server confirmed it")
+		rep.Reason = joined(rep.Reason, "the lock was held on this machine alone, since no server confirmed it")
 	}
-	w.end(sending, said)
+	w.end(sending, rep)
 	pipes.wait(hurried)
 	return last.code
 }
@@ -164,14 +164,14 @@ func newKey() string {
 // command must not run.
 func (w *wrapping) begin(ctx context.Context) (busy string) {
 	if w.Lock {
-		held, err := w.Spool.lock(w.Namespace, w.Name)
+		l, err := w.Spool.lock(w.Namespace, w.Name)
 		if err != nil {
 			w.Warn("the lock is not held on this machine: %v", err)
-		} else if held == nil {
+		} else if l == nil {
 			return "it is running already on this machine"
 		}
-		w.lock = held
-		w.entry.Locked = held != nil
+		w.lock = l
+		w.entry.Locked = l != nil
 	}
 	if w.server == nil {
 		w.alone = w.Lock
@@ -241,12 +241,12 @@ func (w *wrapping) reportRunning(ctx context.Context, ended <-chan struct{}) {
 }
 
 // end sends the last report and the rest of the spool.
-func (w *wrapping) end(ctx context.Context, said client.Report) {
+func (w *wrapping) end(ctx context.Context, report client.Report) {
 	if w.server == nil {
 		return
 	}
-	w.entry.End = &said
-	kept, dropped, err := w.Spool.end(w.record, &w.entry)
+	w.entry.End = &report
+	rec, dropped, err := w.Spool.end(w.record, &w.entry)
 	if err != nil {
 		w.Warn("the spool cannot keep the report: %v", err)
 	}
@@ -256,11 +256,11 @@ func (w *wrapping) end(ctx context.Context, said client.Report) {
 	delivered := w.deliver(ctx, &w.entry)
 	switch {
 	case delivered == nil || isFinal(delivered):
-		kept.Remove()
+		rec.Remove()
 	case err != nil:
 		w.Warn("the report is lost: %v", delivered)
 	}
-	kept.Release()
+	rec.Release()
 	w.complain(delivered)
 	if delivered == nil {
 		if _, err := w.Flush(ctx); err != nil {

@@ -57,12 +57,12 @@ func openSpool(t *testing.T) *Spool {
 }
 
 func config(t *testing.T, s *server, spool *Spool, script string) (Config, *strings.Builder) {
-	said := &strings.Builder{}
+	output := &strings.Builder{}
 	return Config{
 		Namespace: "default", Name: "j", Command: []string{"sh", "-c", script}, Server: s, Spool: spool, Now: time.Now,
 		Stdin: strings.NewReader(""), Stdout: &bytes.Buffer{}, Stderr: &bytes.Buffer{},
-		Warn: func(format string, args ...any) { fmt.Fprintf(said, format+"\n", args...) },
-	}, said
+		Warn: func(format string, args ...any) { fmt.Fprintf(output, format+"\n", args...) },
+	}, output
 }
 
 func states(list []client.Report) string {
@@ -83,9 +83,9 @@ func TestACommandThatRunsLongIsReportedAgain(t *testing.T) {
 			}
 		}
 	}}
-	c, said := config(t, s, openSpool(t), "while ! test -e "+end+"; do sleep 0.01; done")
-	if code := Run(t.Context(), c); code != 0 || said.Len() > 0 {
-		t.Fatalf("it ends with %d: %s", code, said)
+	c, output := config(t, s, openSpool(t), "while ! test -e "+end+"; do sleep 0.01; done")
+	if code := Run(t.Context(), c); code != 0 || output.Len() > 0 {
+		t.Fatalf("it ends with %d: %s", code, output)
 	}
 	id := job.ID{1}
 	want := fmt.Sprintf("started %s\nstarted %s\nstarted %s\n", job.ID{}, id, id)
@@ -99,11 +99,11 @@ func TestAFullSpoolGivesUpTheOldest(t *testing.T) {
 	spool.entries = 3
 	var all string
 	for i := range 5 {
-		c, said := config(t, s, spool, fmt.Sprintf("exit %d", i+1))
+		c, output := config(t, s, spool, fmt.Sprintf("exit %d", i+1))
 		if code := Run(t.Context(), c); code != i+1 {
 			t.Fatalf("it ends with %d", code)
 		}
-		all += said.String()
+		all += output.String()
 	}
 	if strings.Count(all, "is full: its oldest report is given up") == 0 {
 		t.Errorf("nothing is said of what is given up: %q", all)
@@ -132,9 +132,9 @@ func TestAFullSpoolKeepsReportsWithoutTheirOutput(t *testing.T) {
 	s, spool := &server{away: errors.New("away")}, openSpool(t)
 	spool.bytes = 4000
 	for range 2 {
-		c, said := config(t, s, spool, "yes | head -n 1000")
-		if code := Run(t.Context(), c); code != 0 || said.Len() > 0 {
-			t.Fatalf("it ends with %d: %s", code, said)
+		c, output := config(t, s, spool, "yes | head -n 1000")
+		if code := Run(t.Context(), c); code != 0 || output.Len() > 0 {
+			t.Fatalf("it ends with %d: %s", code, output)
 		}
 	}
 	s.away = nil
@@ -166,18 +166,18 @@ func TestACommandRunsWithoutASpool(t *testing.T) {
 	}
 	spool.entries, spool.bytes = 1, 1
 	s := &server{}
-	c, said := config(t, s, spool, "exit 3")
+	c, output := config(t, s, spool, "exit 3")
 	c.Lock = true
-	if code := Run(t.Context(), c); code != 3 || !strings.Contains(said.String(), "the lock is not held on this machine") {
-		t.Errorf("it ends with %d: %s", code, said)
+	if code := Run(t.Context(), c); code != 3 || !strings.Contains(output.String(), "the lock is not held on this machine") {
+		t.Errorf("it ends with %d: %s", code, output)
 	}
 	if got := states(s.got); !strings.HasSuffix(got, fmt.Sprintf("failed %s\n", job.ID{1})) {
 		t.Errorf("reported is\n%s", got)
 	}
 	s.away = errors.New("away")
-	c, said = config(t, s, spool, "exit 4")
-	if code := Run(t.Context(), c); code != 4 || !strings.Contains(said.String(), "the report is lost: away") {
-		t.Errorf("it ends with %d: %s", code, said)
+	c, output = config(t, s, spool, "exit 4")
+	if code := Run(t.Context(), c); code != 4 || !strings.Contains(output.String(), "the report is lost: away") {
+		t.Errorf("it ends with %d: %s", code, output)
 	}
 }
 
@@ -192,10 +192,10 @@ func TestASpoolThatOthersMayWriteIsRefused(t *testing.T) {
 	}
 	// The command runs, and writes no file there.
 	s := &server{}
-	c, said := config(t, s, spool, "exit 3")
+	c, output := config(t, s, spool, "exit 3")
 	c.Lock, c.Document = true, []byte(`{}`)
-	if code := Run(t.Context(), c); code != 3 || !strings.Contains(said.String(), "the lock is not held on this machine") {
-		t.Errorf("it ends with %d: %s", code, said)
+	if code := Run(t.Context(), c); code != 3 || !strings.Contains(output.String(), "the lock is not held on this machine") {
+		t.Errorf("it ends with %d: %s", code, output)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 		t.Errorf("left in the directory of others: %v, %v", left, err)

@@ -242,7 +242,7 @@ func secretName(namespace string) string {
 // addChannels makes a channel in each namespace for each list of addresses that receives
 // mail about failures.
 func (c *converter) addChannels() {
-	made := map[string]*job.Channel{}
+	channels := map[string]*job.Channel{}
 	for i := range c.plan.Jobs {
 		p := &c.plan.Jobs[i]
 		if p.Job == nil || p.Job.Labels[AlarmLabel] == "" {
@@ -254,7 +254,7 @@ func (c *converter) addChannels() {
 			continue
 		}
 		key := p.Job.Namespace + " " + to
-		if made[key] != nil {
+		if channels[key] != nil {
 			continue
 		}
 		name := "alarm-" + slug(strings.Join(split(to), "-"))
@@ -271,7 +271,7 @@ func (c *converter) addChannels() {
 			p.note("alarm_email", phrase.NoChannelMade.Of(phrase.OfError(err)))
 			continue
 		}
-		made[key] = channel
+		channels[key] = channel
 		c.plan.Channels = append(c.plan.Channels, channel)
 	}
 }

@@ -284,16 +284,16 @@ func startStub(n *node) *stub {
 	s := &stub{node: n, runs: map[int64]int{}}
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/run" {
-			var said struct {
+			var answer struct {
 				JobID int64 `json:"jobId"`
 				LogID int64 `json:"logId"`
 			}
-			_ = json.NewDecoder(r.Body).Decode(&said)
+			_ = json.NewDecoder(r.Body).Decode(&answer)
 			s.mu.Lock()
-			s.runs[said.JobID]++
+			s.runs[answer.JobID]++
 			s.mu.Unlock()
 			go func() {
-				_ = s.post("/api/callback", fmt.Sprintf(`[{"logId":%d,"logDateTim":1,"handleCode":200,"handleMsg":null}]`, said.LogID))
+				_ = s.post("/api/callback", fmt.Sprintf(`[{"logId":%d,"logDateTim":1,"handleCode":200,"handleMsg":null}]`, answer.LogID))
 			}()
 		}
 		fmt.Fprint(w, `{"code":200,"msg":null}`)

@@ -99,8 +99,8 @@ func TestAllSchemasMakeTheSameJobs(t *testing.T) {
 			if !sync.Next.Equal(time.UnixMilli(1795507800000)) {
 				t.Errorf("it is due at %s", sync.Next)
 			}
-			if said := notes(sync.Notes); !strings.Contains(said, "child_jobid: 1 is the job itself") || !strings.Contains(said, "child_jobid: 99 is no job") || strings.Contains(said, "trigger_next_time") {
-				t.Errorf("its notes are\n%s", said)
+			if text := notes(sync.Notes); !strings.Contains(text, "child_jobid: 1 is the job itself") || !strings.Contains(text, "child_jobid: 99 is no job") || strings.Contains(text, "trigger_next_time") {
+				t.Errorf("its notes are\n%s", text)
 			}
 			if b.Len() == 0 {
 				t.Error("there is no document")
@@ -114,8 +114,8 @@ func TestAllSchemasMakeTheSameJobs(t *testing.T) {
 			if s := beside.Job.Schedule; len(s.Cron) != 1 || len(s.On) != 1 || beside.Job.Policy.Overlap != job.OverlapReplace {
 				t.Errorf("the child with a cron is %+v", s)
 			}
-			if said := notes(beside.Notes); !strings.Contains(said, "child_jobid: 1 leads back") {
-				t.Errorf("the notes of the circle are\n%s", said)
+			if text := notes(beside.Notes); !strings.Contains(text, "child_jobid: 1 leads back") {
+				t.Errorf("the notes of the circle are\n%s", text)
 			}
 			if forever := beside.Job.Policy.LateBy; s.hasCron != (forever == nil) {
 				t.Errorf("a misfire that fires once is late by %v", forever)
@@ -152,11 +152,11 @@ func TestAllSchemasMakeTheSameJobs(t *testing.T) {
 			if plan.FirstNumber != 1_123_456 {
 				t.Errorf("the first number is %d", plan.FirstNumber)
 			}
-			if said := notes(plan.People); said != "admin: belfry token create admin --role admin\n"+
+			if text := notes(plan.People); text != "admin: belfry token create admin --role admin\n"+
 				"li: belfry token create li-order-service --role admin -n order-service\n"+
 				"li: belfry token create li-fixed_group --role admin -n fixed_group\n"+
 				"wang: has rights for no group: needs no token" {
-				t.Errorf("people:\n%s", said)
+				t.Errorf("people:\n%s", text)
 			}
 		})
 	}
@@ -176,8 +176,8 @@ func TestChildrenOfARefusedJobStayWithoutIt(t *testing.T) {
 	if len(child.Job.Schedule.On) != 0 || child.Job.Labels[xxltables.StatusLabel] != xxltables.StatusStopped {
 		t.Errorf("its child is %+v, %v", child.Job.Schedule, child.Job.Labels)
 	}
-	if said := notes(child.Notes); said != "child_jobid: job 20, which starts this one, is not imported: it does not start it" {
-		t.Errorf("the notes of the child are\n%s", said)
+	if text := notes(child.Notes); text != "child_jobid: job 20, which starts this one, is not imported: it does not start it" {
+		t.Errorf("the notes of the child are\n%s", text)
 	}
 	if on := next.Job.Schedule.On; len(on) != 1 || on[0].Job != "b-21" {
 		t.Errorf("the child of the child follows %+v", on)
@@ -315,14 +315,14 @@ func TestANoteOnManyJobsIsSaidOnce(t *testing.T) {
 		t.Errorf("the note on alarm_email concerns %v, of %+v", got, plan.Shared)
 	}
 	for _, p := range plan.Jobs {
-		if said := notes(p.Notes); strings.Contains(said, "alarm_email") {
-			t.Errorf("job %d repeats it: %s", p.Old.ID, said)
+		if text := notes(p.Notes); strings.Contains(text, "alarm_email") {
+			t.Errorf("job %d repeats it: %s", p.Old.ID, text)
 		}
 	}
-	if said := notes(byID(t, plan, 1).Notes); !strings.Contains(said, "child_jobid: 99 is no job") {
-		t.Errorf("the notes of job 1 alone are %q", said)
+	if text := notes(byID(t, plan, 1).Notes); !strings.Contains(text, "child_jobid: 99 is no job") {
+		t.Errorf("the notes of job 1 alone are %q", text)
 	}
-	if said := notes(byID(t, plan, 6).Notes); said != "" {
-		t.Errorf("job 6 has the notes %q", said)
+	if text := notes(byID(t, plan, 6).Notes); text != "" {
+		t.Errorf("job 6 has the notes %q", text)
 	}
 }

@@ -112,8 +112,8 @@ func TestTheLastSignOfLifeIsKept(t *testing.T) {
 		{"another one serves the API alone", 102, false, []string{store.RoleAPI}, true},
 	} {
 		other := store.Session{ID: job.ID{3}, Roles: c.roles, Renewed: time.Unix(c.renewed, 0), Leaving: c.leaving}
-		if kept := RemembersEnd(&ending, []*store.Session{&ending, &other}, time.Unix(103, 0)); kept != c.kept {
-			t.Errorf("%s: kept: %t", c.name, kept)
+		if isKept := RemembersEnd(&ending, []*store.Session{&ending, &other}, time.Unix(103, 0)); isKept != c.kept {
+			t.Errorf("%s: kept: %t", c.name, isKept)
 		}
 	}
 }
@@ -140,16 +140,16 @@ func TestKeptSessionMeansNoAbsence(t *testing.T) {
 	now := at(t, "2026-11-20T12:00:00Z")
 	roles := []string{store.RoleWorker}
 	knows := store.Session{Roles: roles, Joined: now, Renewed: now.Add(time.Second), Absences: []store.Absence{{From: now.Add(-time.Minute), To: now}}}
-	kept := store.Session{Roles: roles, Joined: now.Add(-time.Hour), Renewed: now.Add(2 * time.Second)}
+	session := store.Session{Roles: roles, Joined: now.Add(-time.Hour), Renewed: now.Add(2 * time.Second)}
 	silent := store.Session{Roles: roles, Joined: now.Add(-time.Hour), Renewed: now.Add(-time.Minute)}
-	leaving, left := kept, kept
+	leaving, left := session, session
 	leaving.Leaving, leaving.Left = true, now.Add(time.Second)
 	left.Leaving, left.Left = true, now.Add(-time.Minute)
 	for _, c := range []struct {
 		name  string
 		other store.Session
 		want  int
-	}{{"kept", kept, 0}, {"kept, and leaving since", leaving, 0}, {"silent", silent, 1}, {"kept by one that had left", left, 1}} {
+	}{{"kept", session, 0}, {"kept, and leaving since", leaving, 0}, {"silent", silent, 1}, {"kept by one that had left", left, 1}} {
 		if got := AbsencesOf([]store.Session{knows, c.other}); len(got) != c.want {
 			t.Errorf("%s: %d absences, want %d", c.name, len(got), c.want)
 		}
@@ -213,13 +213,13 @@ func TestOccurrencesOfAnAbsenceFollowTheMissedPolicy(t *testing.T) {
 		var last time.Time     // the latest due time before the first node returned
 		for o := range cron.Between(timing.Schedule, begin, back) {
 			due := timing.dueAt(o)
-			what, said := runs[due]
+			what, isSet := runs[due]
 			if !due.After(gap.To) {
 				last = lastOf(last, due)
 			}
 			switch {
 			case due.After(back):
-			case !said:
+			case !isSet:
 				t.Fatalf("what is due at %s is nowhere", due)
 			case gap.Has(due):
 				window = append(window, due)

@@ -64,7 +64,7 @@ func (o *Survey) Decide(b *Batch) error {
 		}
 	}
 	if o.All {
-		o.Kept = b.kept()
+		o.Kept = b.outsideJobs()
 	}
 	return nil
 }
@@ -108,7 +108,7 @@ func (b *Batch) unfinishedRuns(uid job.ID) (list []store.Run) {
 	return list
 }
 
-func (b *Batch) kept() Kept {
+func (b *Batch) outsideJobs() Kept {
 	b.missing(b.handovers.hasLast, "the last number", "")
 	k := Kept{
 		Documents: Documents{}, Drains: maps.Clone(b.drains()),
@@ -189,7 +189,7 @@ func (o *Adopt) Decide(b *Batch) error {
 		}
 	}
 	if o.Kept != nil {
-		o.kept(b)
+		o.outsideJobs(b)
 	}
 	b.done.Audit = append(b.done.Audit, o.Audit...)
 	b.done.Keys = append(b.done.Keys, o.Keys...)
@@ -303,9 +303,9 @@ func (o *Adopt) handovers(b *Batch, c *Adopted) {
 	}
 }
 
-// kept updates the data outside jobs to the target state.
-func (o *Adopt) kept(b *Batch) {
-	is, c := b.kept(), &b.done
+// outsideJobs updates the data outside jobs to the target state.
+func (o *Adopt) outsideJobs(b *Batch) {
+	is, c := b.outsideJobs(), &b.done
 	if o.Kept.Number > is.Number && o.may() {
 		c.Number = o.Kept.Number
 	}

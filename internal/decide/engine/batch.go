@@ -220,13 +220,13 @@ type recordKey struct {
 // member is a run in a batch.
 type member struct {
 	store.Run
-	made, saved, removed bool
-	flow                 *flowRun     // of a begun flow, once it is decoded
-	value                []byte       // the result of an ending step
-	quiet                bool         // the caller decides about the consequences of its end
-	around               bool         // the inputs of decisions about it are loaded
-	mayEnd, mayStop      bool         // for a flow: one of its units, or all, may end in this step
-	was                  job.RunState // its state when it was added; "" for a new run
+	isNew, saved, removed bool
+	flow                  *flowRun     // of a begun flow, once it is decoded
+	value                 []byte       // the result of an ending step
+	quiet                 bool         // the caller decides about the consequences of its end
+	around                bool         // the inputs of decisions about it are loaded
+	mayEnd, mayStop       bool         // for a flow: one of its units, or all, may end in this step
+	was                   job.RunState // its state when it was added; "" for a new run
 }
 
 // NewBatch begins a step at a moment of the store's clock, with room for a number of
@@ -388,8 +388,8 @@ func put[K comparable, V any](m *map[K]V, key K, value V) {
 // AddRecord adds a copy of a finished attempt. An existing one stays unchanged.
 func (b *Batch) AddRecord(r *store.Record) {
 	if key := (recordKey{r.Run.ID, r.Attempt.Number}); b.records[key] == nil {
-		kept := *r
-		b.records[key] = &kept
+		rec := *r
+		b.records[key] = &rec
 	}
 }
 
@@ -403,8 +403,8 @@ func (b *Batch) Changes() Changes {
 		m.settleFlow()
 		b.setAlert(m)
 		switch {
-		case m.made && m.removed: // created and ended in this step: only its record remains
-		case m.made:
+		case m.isNew && m.removed: // created and ended in this step: only its record remains
+		case m.isNew:
 			c.Made = append(c.Made, &m.Run)
 		case m.removed:
 			c.Removed = append(c.Removed, &m.Run)
@@ -447,7 +447,7 @@ func (b *Batch) save(m *member) {
 
 func (b *Batch) makeRun(r store.Run) {
 	m := b.add(&r)
-	m.made = true
+	m.isNew = true
 	b.save(m)
 }
 
@@ -514,12 +514,12 @@ const poolSlot = "pool "
 // own, which are counted separately.
 func (b *Batch) free(r *store.Run) int {
 	if pool, ok := strings.CutPrefix(r.Slot, poolSlot); ok {
-		return max(1, b.poolSize(pool)) - b.held(r.Slot)
+		return max(1, b.poolSize(pool)) - b.holders(r.Slot)
 	}
 	p := b.jobOf(r).Policy
 	switch {
 	case p.Overlap != job.OverlapAllow:
-		return max(1, p.MaxParallel) - b.held(r.Slot)
+		return max(1, p.MaxParallel) - b.holders(r.Slot)
 	case p.overlap(r) == job.OverlapAllow:
 		return math.MaxInt
 	}
@@ -532,8 +532,8 @@ func (b *Batch) free(r *store.Run) int {
 	return n
 }
 
-// held returns how many runs hold a slot.
-func (b *Batch) held(key string) (n int) {
+// holders returns how many runs hold a slot.
+func (b *Batch) holders(key string) (n int) {
 	for _, m := range b.slot(key) {
 		if !m.removed && m.HoldsSlot {
 			n++

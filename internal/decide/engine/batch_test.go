@@ -239,7 +239,7 @@ func checkInvariants(t *testing.T, w *world) {
 	for _, r := range w.sortedRuns() {
 		j := w.jobs[r.JobUID]
 		if r.HoldsSlot && b.free(&r) < 0 {
-			t.Fatalf("overlap: %d runs hold the slot %s, %d too many", b.held(r.Slot), r.Slot, -b.free(&r))
+			t.Fatalf("overlap: %d runs hold the slot %s, %d too many", b.holders(r.Slot), r.Slot, -b.free(&r))
 		}
 		if r.State != job.StateWaiting {
 			continue

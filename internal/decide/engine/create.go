@@ -126,8 +126,8 @@ func (b *Batch) miss(j *Job, span store.MissedSpan) {
 func (b *Batch) Trigger(item *store.TriggerItem) store.TriggerOutcome {
 	identity := IdentityOf(item)
 	key := identity.Key
-	if made := b.key(identity); !made.IsZero() {
-		return store.TriggerOutcome{Run: made}
+	if id := b.key(identity); !id.IsZero() {
+		return store.TriggerOutcome{Run: id}
 	}
 	j := b.job(item.Job)
 	refused := j == nil || j.Deleted || j.Policy.Reported ||

@@ -24,11 +24,11 @@ type Document struct {
 	// Actor created this version, which is new if a step created the document.
 	Actor string
 
-	shown atomic.Pointer[shown]
+	shown atomic.Pointer[documentView]
 }
 
-// shown is the latest view of a document for callers.
-type shown struct {
+// documentView is the latest view of a document for callers.
+type documentView struct {
 	of                 shownOf
 	definition, filled *job.Job
 }
@@ -80,7 +80,7 @@ func (j *Job) View() *store.Job {
 		for _, d := range [...]*job.Job{&definition, &filled} {
 			d.UID, d.Version, d.Epoch, d.Status = j.UID, j.Version, j.Epoch, status
 		}
-		s = &shown{of, &definition, &filled}
+		s = &documentView{of, &definition, &filled}
 		j.Document.shown.Store(s)
 	}
 	return &store.Job{Definition: s.definition, Filled: s.filled, Cursor: j.Cursor, Planned: j.Planned, Deleted: j.Deleted}

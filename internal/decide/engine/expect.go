@@ -81,7 +81,7 @@ func (b *Batch) setAlert(m *member) {
 	}
 	after := b.now
 	switch {
-	case m.made:
+	case m.isNew:
 		after = time.Time{}
 	case !m.AlertAt.IsZero() && !m.AlertAt.After(b.now):
 		after = m.AlertAt.Add(-1)

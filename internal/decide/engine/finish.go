@@ -193,7 +193,7 @@ func (b *Batch) endWithout(m *member, outcome job.Outcome, why job.Reason, handO
 func (b *Batch) end(m *member, a job.Attempt, output int64, handOn bool) {
 	j := b.jobOf(&m.Run)
 	m.Outcome, m.Reason, m.State, m.AwaitsPrevious = a.Outcome, a.Reason, job.StateDone, false
-	held := m.HoldsSlot
+	hadSlot := m.HoldsSlot
 	m.HoldsSlot = false
 	b.remove(m)
 	record := b.recordOf(m, a)
@@ -211,7 +211,7 @@ func (b *Batch) end(m *member, a job.Attempt, output int64, handOn bool) {
 		b.raiseFloor(j, &m.Run)
 	}
 
-	if held && handOn && j.Policy.Contends(&m.Run) {
+	if hadSlot && handOn && j.Policy.Contends(&m.Run) {
 		b.fill(m.Slot)
 	}
 	var followers []*Job

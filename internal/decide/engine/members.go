@@ -67,14 +67,14 @@ func (o *Join) again(b *Batch) error {
 		// A later process on its data directory has replaced it, or it is leaving.
 		return fmt.Errorf("session %s: %w", known.ID, store.ErrSessionOver)
 	}
-	said := o.Session
+	session := o.Session
 	o.Session = *known
-	if describedAs(known, &said) {
+	if describedAs(known, &session) {
 		return nil
 	}
-	o.Session.Node, o.Session.Roles, o.Session.Labels, o.Session.Handlers = said.Node, said.Roles, said.Labels, said.Handlers
-	o.Session.Capacity, o.Session.Version, o.Session.Zones, o.Session.Address = said.Capacity, said.Version, said.Zones, said.Address
-	o.Session.Drain = b.drains()[said.Node]
+	o.Session.Node, o.Session.Roles, o.Session.Labels, o.Session.Handlers = session.Node, session.Roles, session.Labels, session.Handlers
+	o.Session.Capacity, o.Session.Version, o.Session.Zones, o.Session.Address = session.Capacity, session.Version, session.Zones, session.Address
+	o.Session.Drain = b.drains()[session.Node]
 	// It remains the same session, but caches of descriptions must notice the change.
 	o.Session.Joined = known.Joined.Add(time.Microsecond)
 	Renew(&o.Session, b.now)

@@ -91,9 +91,9 @@ func (n *Need) Reset() {
 
 // String formats the needs, for messages.
 func (n *Need) String() string {
-	said := *n
-	said.asked = needIndex{}
-	return fmt.Sprintf("%+v", said)
+	before := *n
+	before.asked = needIndex{}
+	return fmt.Sprintf("%+v", before)
 }
 
 // needIndex indexes the lists of a need.

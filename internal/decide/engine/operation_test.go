@@ -177,7 +177,7 @@ func TestSplitOccurrenceIsFollowedOnceByItsWorstShard(t *testing.T) {
 		for i := range test.outcomes {
 			w.run(byte(i), uid, func(r *store.Run) { r.Shard, r.Shards = i, 3; goesOn(r) })
 		}
-		made := 0
+		claims := 0
 		for i, o := range test.outcomes {
 			r := w.runs[job.ID{9, byte(i)}]
 			op := Finish{Results: []store.Result{{Attempt: r.Present(), Outcome: o}}}
@@ -185,12 +185,12 @@ func TestSplitOccurrenceIsFollowedOnceByItsWorstShard(t *testing.T) {
 			if err != nil || !op.Outcomes[0].Accepted {
 				t.Fatalf("finish: %+v, %v", op.Outcomes, err)
 			}
-			if made += len(c.Made); made > 0 && i < 2 {
+			if claims += len(c.Made); claims > 0 && i < 2 {
 				t.Errorf("%v: it is followed after %d of 3 shares", test.outcomes, i+1)
 			}
 		}
-		if paused := w.jobs[uid].State == job.JobPaused; (made == 1) != test.follows || paused != test.follows {
-			t.Errorf("%v: followed %d times, paused %t, want %t", test.outcomes, made, paused, test.follows)
+		if paused := w.jobs[uid].State == job.JobPaused; (claims == 1) != test.follows || paused != test.follows {
+			t.Errorf("%v: followed %d times, paused %t, want %t", test.outcomes, claims, paused, test.follows)
 		}
 	}
 }
@@ -239,14 +239,14 @@ func TestUnmetExpectationAlertsOnce(t *testing.T) {
 		if _, err := w.do(&op); err != nil {
 			t.Fatal(err)
 		}
-		said := ""
+		text := ""
 		for _, a := range op.Alerts {
 			for _, why := range a.Unmet {
-				said += why.String()
+				text += why.String()
 			}
 		}
-		if (said == "") != (test.want == "") || !strings.Contains(said, test.want) {
-			t.Errorf("after %s: said %q, want %q", test.after, said, test.want)
+		if (text == "") != (test.want == "") || !strings.Contains(text, test.want) {
+			t.Errorf("after %s: said %q, want %q", test.after, text, test.want)
 		}
 	}
 }

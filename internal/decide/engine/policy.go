@@ -83,7 +83,7 @@ const forever = time.Duration(-1)
 
 // CompilePolicy returns the policy of a job with its defaults filled in.
 func CompilePolicy(filled *job.Job) *Policy {
-	s, place, said := &filled.Schedule, filled.Nodes(), &filled.Policy
+	s, place, policy := &filled.Schedule, filled.Nodes(), &filled.Policy
 	p := &Policy{
 		Planned:     len(s.Cron) > 0 || s.Every > 0 || len(s.At) > 0,
 		AfterEnd:    time.Duration(s.AfterEnd),
@@ -95,16 +95,16 @@ func CompilePolicy(filled *job.Job) *Policy {
 		Boot:        s.Boot,
 		DeleteAfter: -1,
 
-		Overlap:       cmp.Or(said.Overlap, job.OverlapSkip),
-		QueueLimit:    max(1, said.QueueLimit),
-		MaxParallel:   max(1, said.MaxParallel),
-		Missed:        said.Missed,
+		Overlap:       cmp.Or(policy.Overlap, job.OverlapSkip),
+		QueueLimit:    max(1, policy.QueueLimit),
+		MaxParallel:   max(1, policy.MaxParallel),
+		Missed:        policy.Missed,
 		LateBy:        forever,
-		NeedsPrevious: valueOf(said.NeedsPrevious),
+		NeedsPrevious: valueOf(policy.NeedsPrevious),
 
-		LostAfter:      time.Duration(said.LostAfter).Truncate(time.Millisecond), // store.Run says why
-		PauseOnFailure: valueOf(said.PauseOnFailure),
-		Priority:       valueOf(said.Priority),
+		LostAfter:      time.Duration(policy.LostAfter).Truncate(time.Millisecond), // store.Run says why
+		PauseOnFailure: valueOf(policy.PauseOnFailure),
+		Priority:       valueOf(policy.Priority),
 
 		Broadcast: place.Strategy == job.StrategyBroadcast,
 		Shards:    place.Shards,
@@ -123,22 +123,22 @@ func CompilePolicy(filled *job.Job) *Policy {
 	for _, up := range s.On {
 		p.On = append(p.On, Upstream{Job: qualified(filled.Namespace, up.Job), Outcome: cmp.Or(up.Outcome, job.OnSucceeded)})
 	}
-	if said.ConcurrencyKey != "" {
-		p.Pool = qualified(filled.Namespace, said.ConcurrencyKey)
+	if policy.ConcurrencyKey != "" {
+		p.Pool = qualified(filled.Namespace, policy.ConcurrencyKey)
 	}
-	if late := said.LateBy; late != nil && *late != job.Forever {
+	if late := policy.LateBy; late != nil && *late != job.Forever {
 		p.LateBy = time.Duration(*late)
 	}
 	if filled.Run.IsReported() {
 		p.Reported, p.Grace = true, time.Duration(filled.Run.External.Grace)
 		p.Overlap, p.LateBy = job.OverlapAllow, p.Grace
 	}
-	if expect := said.Expect; expect != nil {
+	if expect := policy.Expect; expect != nil {
 		p.StartWithin = time.Duration(expect.StartWithin)
 		p.FinishWithin = time.Duration(expect.FinishWithin)
 		p.DurationBelow = time.Duration(expect.DurationBelow)
 	}
-	if retry := said.Retry; retry != nil && !p.Reported && p.Flow == nil {
+	if retry := policy.Retry; retry != nil && !p.Reported && p.Flow == nil {
 		p.Retries = valueOf(retry.Attempts)
 		p.Backoff = time.Duration(valueOf(retry.Backoff))
 		p.Factor = max(1, retry.Factor)

@@ -137,8 +137,8 @@ func TestAFlowRunAgainEndsInSuccess(t *testing.T) {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
 		clear(p.fails)
-		for i, said := range p.ifs {
-			if said == "error" {
+		for i, text := range p.ifs {
+			if text == "error" {
 				p.ifs[i] = "true"
 			}
 		}

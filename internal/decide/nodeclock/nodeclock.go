@@ -110,12 +110,12 @@ type Clock struct {
 
 // node is the known state of a node's clock, the own one by its renewals.
 type node struct {
-	leads  [leadsKept]lead
-	n      int // number of leads
-	heard  time.Duration
-	counts bool
-	said   int64 // Renewal.Since
-	since  int64 // the same, or the latest revision if unknown
+	leads         [leadsKept]lead
+	n             int // number of leads
+	heard         time.Duration
+	counts        bool
+	reportedSince int64 // Renewal.Since
+	since         int64 // the same, or the latest revision if unknown
 }
 
 // lead is a wall clock, when the boot clock of this process was 0, or earlier.
@@ -161,10 +161,10 @@ func (c *Clock) Heard(r Renewal, boot time.Duration) {
 		c.nodes[r.Session] = n
 	}
 	c.stale = true
-	if r.Standing == Doubtful || r.Since != n.said { // the clock was set
+	if r.Standing == Doubtful || r.Since != n.reportedSince { // the clock was set
 		*n = node{}
 	}
-	n.said, n.since, n.heard, n.counts = r.Since, cmp.Or(r.Since, r.Revision), boot, r.Standing != Doubtful
+	n.reportedSince, n.since, n.heard, n.counts = r.Since, cmp.Or(r.Since, r.Revision), boot, r.Standing != Doubtful
 	if !n.counts {
 		return
 	}

@@ -206,25 +206,25 @@ func (is *Item) line(c *job.Channel) Line {
 			l.Took = max(0, is.Time.Sub(is.Began).Seconds())
 		}
 	}
-	said := words[is.Kind]
+	pair := words[is.Kind]
 	switch {
 	case is.Kind == job.NoticeFailing:
-		said = [2]string{fmt.Sprintf("failed %d times in a row", is.InARow), "has recovered"}
+		pair = [2]string{fmt.Sprintf("failed %d times in a row", is.InARow), "has recovered"}
 		l.Count = 1
 	case is.Kind == job.NoticeSkipped:
-		said = [2]string{fmt.Sprintf("was skipped %d times in a row", is.InARow), "is no longer skipped"}
+		pair = [2]string{fmt.Sprintf("was skipped %d times in a row", is.InARow), "is no longer skipped"}
 		l.Count = 1
 	case is.Kind == job.NoticeMissed && is.Count > 1:
-		said[0] = fmt.Sprintf("missed %d runs", is.Count)
+		pair[0] = fmt.Sprintf("missed %d runs", is.Count)
 		l.Count = 1
 	}
-	l.What = is.About() + " " + said[0]
+	l.What = is.About() + " " + pair[0]
 	if l.Over && is.Told {
-		l.What, l.Severity, l.Count, l.Reason = is.About()+" "+said[1], Good, 1, ""
+		l.What, l.Severity, l.Count, l.Reason = is.About()+" "+pair[1], Good, 1, ""
 		l.ReasonCode, l.ReasonArgs, l.Cause, l.Attempt, l.Took, l.Command = "", nil, "", 0, 0, ""
 		l.Lasted = max(0, is.Over.Sub(is.First).Seconds())
 	} else if l.Over {
-		l.What += " and " + said[1]
+		l.What += " and " + pair[1]
 	}
 	if link := strings.TrimRight(c.Link, "/"); link != "" {
 		switch {

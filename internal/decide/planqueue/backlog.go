@@ -42,7 +42,7 @@ func (t *Queue) catchesUp(i uint32, now time.Time) bool {
 }
 
 // Held returns how many jobs wait for room in the backlog, or for the end of their run.
-func (t *Queue) Held() int { return len(t.held) + t.parkedNow }
+func (t *Queue) Held() int { return len(t.waitForRoom) + t.parkedNow }
 
 // LookSoon returns how soon more held runs may be admitted.
 func (t *Queue) LookSoon() time.Duration { return t.backlog.again }
@@ -82,7 +82,7 @@ type backlog struct {
 
 // share divides the room among the waiting jobs. A job whose runs wait for each other gets at most
 // its share, since runs that cannot start are claimed twice.
-func (b *backlog) share(held int) { b.serial = min(max(1, BacklogFew/max(1, held)), CatchUpMost) }
+func (b *backlog) share(slots int) { b.serial = min(max(1, BacklogFew/max(1, slots)), CatchUpMost) }
 
 // most returns how many missed occurrences are planned for a job at once.
 func (b *backlog) most(t *engine.Timing) int {

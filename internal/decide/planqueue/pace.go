@@ -88,7 +88,7 @@ func (t *table) forgetPace(i uint32) {
 func (t *Queue) unpark(i uint32, p *pace) {
 	p.parked = false
 	t.parkedNow--
-	t.held = append(t.held, i)
+	t.waitForRoom = append(t.waitForRoom, i)
 }
 
 // expire unparks the entries that have waited too long, at a moment of the process clock.
@@ -164,13 +164,13 @@ func (t *Queue) pacedBy(i uint32, b *Batch, k int, at time.Time) {
 	}
 }
 
-// claimed is what became of the runs of a job that were claimed in the step that planned them.
-type claimed struct{ started, waits int }
+// claimCounts is what became of the runs of a job that were claimed in the step that planned them.
+type claimCounts struct{ started, waits int }
 
 // Claimed records the answers to the claims of runs that Own has returned.
 func (b *Batch) Claimed(runs []store.ReadyRun, outcomes []store.ClaimOutcome) {
 	if b.claims == nil {
-		b.claims = make(map[job.ID]claimed, len(outcomes))
+		b.claims = make(map[job.ID]claimCounts, len(outcomes))
 	}
 	for i := range outcomes {
 		c := b.claims[runs[i].Job]

@@ -283,7 +283,7 @@ type Batch struct {
 	decisions []engine.Decision
 	self      job.ID
 	caughtUp  []bool // whether each item catches up a job at its pace
-	claims    map[job.ID]claimed
+	claims    map[job.ID]claimCounts
 }
 
 // planAgain returns the least distance that a job is planned ahead.
@@ -305,11 +305,11 @@ func (t *Queue) Collect(now, at time.Time) (wantsRoom bool) {
 			return false
 		}
 		if !t.park(i, at) {
-			t.held = append(t.held, i)
+			t.waitForRoom = append(t.waitForRoom, i)
 		}
 		return true
 	})
-	return len(t.held) > 0 && at.Sub(t.backlog.seen) >= t.backlog.again
+	return len(t.waitForRoom) > 0 && at.Sub(t.backlog.seen) >= t.backlog.again
 }
 
 // Admit adds held entries to the turn while there is room, and returns the number of entries to
@@ -318,17 +318,17 @@ func (t *Queue) Admit() int {
 	admitted := 0
 	if t.backlog.room > 0 {
 		t.backlog.share(t.Held())
-		for left := t.backlog.room; admitted < len(t.held) && left > 0; admitted++ {
-			i := t.held[admitted]
+		for left := t.backlog.room; admitted < len(t.waitForRoom) && left > 0; admitted++ {
+			i := t.waitForRoom[admitted]
 			if p := t.paced(i); p != nil {
 				left -= max(1, p.width-p.out)
 			} else {
 				left -= t.backlog.most(t.timingOf(i))
 			}
 		}
-		t.turn = append(t.turn, t.held[:admitted]...)
-		if t.held = t.held[admitted:]; len(t.held) == 0 {
-			t.held = nil // frees its memory
+		t.turn = append(t.turn, t.waitForRoom[:admitted]...)
+		if t.waitForRoom = t.waitForRoom[admitted:]; len(t.waitForRoom) == 0 {
+			t.waitForRoom = nil // frees its memory
 		}
 	}
 	t.most = occurrencesMax

@@ -24,8 +24,8 @@ type table struct {
 	// due holds the entries by the moment of their next occurrence. An entry may be in it more than
 	// once; only the copy at its next counts.
 	due timer.Queue
-	// held are the entries that wait for room in the backlog, and are not in due.
-	held []uint32
+	// waitForRoom are the entries that wait for room in the backlog, and are not in due.
+	waitForRoom []uint32
 	// catchUp is the end of the catch-up of an entry, while it takes several decisions.
 	catchUp map[uint32]time.Time
 	// paces are the paces of entries with serial runs during their catch-up.
@@ -194,7 +194,7 @@ func (t *table) keepCatchUp(i uint32, until time.Time) {
 // rebuild queues all entries anew. The queue only moves forward, so that it must be renewed when
 // the wall clock is set back.
 func (t *table) rebuild() {
-	t.due, t.held = timer.Queue{}, nil
+	t.due, t.waitForRoom = timer.Queue{}, nil
 	t.paces, t.parked, t.parkedNow = map[uint32]*pace{}, nil, 0
 	for i := range t.entries {
 		if e := &t.entries[i]; e.next != never {

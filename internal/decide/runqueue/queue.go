@@ -116,7 +116,7 @@ type Queue[P any] struct {
 	// stuck is set while results are refused, full if that is for lack of space, and noRoom while
 	// claims are refused for that.
 	stuck, full, noRoom bool
-	made                int // claims since the last call of Made
+	claimCount          int // claims since the last call of Made
 	edits               int // count of known job changes
 	// hints are hints before their poll, and revocations revoking hints before their effect.
 	hints, revocations store.Hint
@@ -219,9 +219,9 @@ func (a *Queue[P]) Reports(err error) {
 
 // Made returns the number of claims since its last call.
 func (a *Queue[P]) Made() int {
-	made := a.made
-	a.made = 0
-	return made
+	claims := a.claimCount
+	a.claimCount = 0
+	return claims
 }
 
 // Recalled reports whether jobs have changed since the claims of a batch, so that they may be
@@ -461,7 +461,7 @@ func (a *Queue[P]) Reserve(runs []store.ReadyRun, newToken func() (job.ID, error
 // sent records that claims are in flight.
 func (a *Queue[P]) sent(batch []*Item[P]) {
 	a.asking += len(batch)
-	a.made += len(batch)
+	a.claimCount += len(batch)
 	for _, it := range batch {
 		it.edits = a.edits
 	}

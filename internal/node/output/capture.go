@@ -38,22 +38,22 @@ type Capture struct {
 	lines     lineCount
 	uncounted bool // a version that did not count lines began the capture
 
-	made     int64 // blocks
-	seq      int   // number of the next chunk
-	bytes    int64 // written
-	lost     int64 // bytes that were dropped
-	held     int64 // bytes of memory
-	headLeft int   // remaining room of the first half
+	blockCount int64 // blocks
+	seq        int   // number of the next chunk
+	bytes      int64 // written
+	lost       int64 // bytes that were dropped
+	memory     int64 // bytes of memory
+	headLeft   int   // remaining room of the first half
 
 	inTail   bool // the first half is full
 	tailCost int  // cost of the kept, sealed blocks of the last half, stored or not
 	dropFrom int  // the first Seq of the last half
 	dropTo   int  // the Seq after the last dropped block
 
-	kept    []span   // stored blocks of the last half, oldest first
-	pending []*block // unstored blocks, oldest first; all but the last are sealed
-	heads   int      // how many of them belong to the first half
-	spare   []byte   // the buffer of a dropped block, for reuse
+	tailSpans []span   // stored blocks of the last half, oldest first
+	pending   []*block // unstored blocks, oldest first; all but the last are sealed
+	heads     int      // how many of them belong to the first half
+	spare     []byte   // the buffer of a dropped block, for reuse
 
 	// The memory of a short attempt is here, so that it is one allocation.
 	first block
@@ -143,8 +143,8 @@ func (c *Capture) Close() ([]Chunk, Summary) {
 		c.pack(b)
 		chunks = append(chunks, c.chunk(b))
 	}
-	c.pending, c.kept, c.spare = nil, nil, nil
-	c.hold(-c.held)
+	c.pending, c.tailSpans, c.spare = nil, nil, nil
+	c.hold(-c.memory)
 	return chunks, c.summary()
 }
 
@@ -222,7 +222,7 @@ func (c *Capture) write(s Stream, p []byte) {
 // hold counts allocated or released memory.
 func (c *Capture) hold(bytes int64) {
 	if bytes != 0 {
-		c.held += bytes
+		c.memory += bytes
 		c.collector.memory.Add(bytes)
 	}
 }
@@ -237,7 +237,7 @@ func (c *Capture) open(now time.Time, want int) *block {
 		c.seal()
 	}
 	// An attempt with little output keeps its room.
-	scarce := c.held > int64(2*c.collector.chunkMax) && c.collector.memory.Load() > c.collector.memoryMax
+	scarce := c.memory > int64(2*c.collector.chunkMax) && c.collector.memory.Load() > c.collector.memoryMax
 	limit := min(c.collector.chunkMax, c.headLeft-chunkCost)
 	if !c.inTail && (limit < blockMin || scarce) {
 		c.inTail = true
@@ -251,21 +251,21 @@ func (c *Capture) open(now time.Time, want int) *block {
 		c.heads++
 	}
 	b := &c.first
-	if c.made > 0 {
+	if c.blockCount > 0 {
 		b = &block{}
 	} else {
 		c.pending = c.one[:0]
 	}
 	// Add keeps the monotonic reading; Truncate would drop it.
 	began := now.Add(-time.Duration(now.Nanosecond()) % time.Millisecond)
-	*b = block{number: c.made, offset: c.bytes, began: began, limit: limit, tail: c.inTail, data: c.spare[:0]}
+	*b = block{number: c.blockCount, offset: c.bytes, began: began, limit: limit, tail: c.inTail, data: c.spare[:0]}
 	c.hold(-int64(cap(c.spare)))
 	c.spare = nil
 	b.reserve(max(bufferMin, blockMin+want))
 	b.data = append(b.data, codecRaw)
 	c.hold(int64(cap(b.data)))
 	c.pending = append(c.pending, b)
-	c.made++
+	c.blockCount++
 	return b
 }
 
@@ -333,9 +333,9 @@ func (c *Capture) seal() {
 
 // leaveOut drops the oldest block of the last half, which must be sealed.
 func (c *Capture) leaveOut() {
-	if len(c.kept) > 0 {
-		oldest := c.kept[0]
-		c.kept = c.kept[1:]
+	if len(c.tailSpans) > 0 {
+		oldest := c.tailSpans[0]
+		c.tailSpans = c.tailSpans[1:]
 		c.tailCost -= int(oldest.cost)
 		c.lost += int64(oldest.bytes)
 		c.dropTo = int(oldest.seq) + 1
@@ -409,7 +409,7 @@ func (c *Capture) complete() int64 {
 	c.seal()
 	c.hold(-int64(cap(c.spare)))
 	c.spare = nil
-	return c.made - 1
+	return c.blockCount - 1
 }
 
 // packNext packs the first unpacked block, one per call, so that a writer waits a quarter of a
@@ -435,7 +435,7 @@ func (c *Capture) stored(last int64) {
 		b := c.pending[n]
 		c.hold(-int64(cap(b.data)))
 		if b.tail {
-			c.kept = append(c.kept, span{int32(b.seq), int32(b.cost), int32(b.bytes)})
+			c.tailSpans = append(c.tailSpans, span{int32(b.seq), int32(b.cost), int32(b.bytes)})
 		}
 	}
 	c.pending = slices.Delete(c.pending, 0, n)

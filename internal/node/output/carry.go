@@ -60,13 +60,13 @@ func (c *Capture) Carry() State {
 		c.pack(b)
 	}
 	s := State{
-		Made: c.made, Seq: c.seq, Bytes: c.bytes, Lost: c.lost, HeadLeft: c.headLeft, InTail: c.inTail, TailCost: c.tailCost,
+		Made: c.blockCount, Seq: c.seq, Bytes: c.bytes, Lost: c.lost, HeadLeft: c.headLeft, InTail: c.inTail, TailCost: c.tailCost,
 		DropFrom: c.dropFrom, DropTo: c.dropTo, Heads: c.heads,
 	}
 	if !c.uncounted {
 		s.Lines, s.InLine = c.lines.ended, c.lines.open
 	}
-	for _, k := range c.kept {
+	for _, k := range c.tailSpans {
 		s.Kept = append(s.Kept, [3]int32{k.seq, k.cost, k.bytes})
 	}
 	for _, b := range c.pending {
@@ -75,19 +75,19 @@ func (c *Capture) Carry() State {
 	for _, e := range c.ends {
 		s.Ends = append(s.Ends, StoredEnd{e.text, e.cut})
 	}
-	c.pending, c.kept, c.spare = nil, nil, nil
-	c.hold(-c.held)
+	c.pending, c.tailSpans, c.spare = nil, nil, nil
+	c.hold(-c.memory)
 	return s
 }
 
 // Resume returns a capture that continues where Carry ended one.
 func (c *Collector) Resume(run job.ID, attempt int, s State) *Capture {
 	capture := c.Capture(run, attempt)
-	capture.made, capture.seq, capture.bytes, capture.lost, capture.headLeft = s.Made, s.Seq, s.Bytes, s.Lost, s.HeadLeft
+	capture.blockCount, capture.seq, capture.bytes, capture.lost, capture.headLeft = s.Made, s.Seq, s.Bytes, s.Lost, s.HeadLeft
 	capture.inTail, capture.tailCost, capture.dropFrom, capture.dropTo, capture.heads = s.InTail, s.TailCost, s.DropFrom, s.DropTo, s.Heads
 	capture.lines, capture.uncounted = lineCount{s.Lines, s.InLine}, s.Bytes > 0 && s.Lines == 0 && s.InLine == 0
 	for _, k := range s.Kept {
-		capture.kept = append(capture.kept, span{k[0], k[1], k[2]})
+		capture.tailSpans = append(capture.tailSpans, span{k[0], k[1], k[2]})
 	}
 	for _, b := range s.Pending {
 		capture.pending = append(capture.pending, &block{

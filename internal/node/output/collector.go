@@ -108,15 +108,15 @@ type Collector struct {
 	wellSince time.Time // the first success after a failure; zero until then
 	notBefore time.Time
 	chunks    []Chunk
-	taken     []taken
+	taken     []captureUpTo
 	// captures bounds the captures of a call. Failures halve it and successes double it, so that an
 	// attempt whose chunks the sink refuses soon has its own call and delays others for seconds at
 	// most.
 	captures int
 }
 
-// taken is a capture with blocks in flight, up to a number.
-type taken struct {
+// captureUpTo is a capture with blocks in flight, up to a number.
+type captureUpTo struct {
 	capture *Capture
 	last    int64
 }
@@ -270,7 +270,7 @@ func (c *Collector) gather(until time.Time) {
 		if len(c.chunks) == had {
 			continue // closed meanwhile
 		}
-		c.taken = append(c.taken, taken{capture, last})
+		c.taken = append(c.taken, captureUpTo{capture, last})
 		for i := range c.chunks[had:] {
 			size += len(c.chunks[had+i].Data)
 		}

@@ -403,7 +403,7 @@ func compareWithModel(t *testing.T, random *rand.Rand) {
 			}
 		}
 		got, cut := c.End(stream)
-		if kept := want[max(0, len(want)-reason.CauseLook):]; !bytes.Equal(got, kept) || cut != (len(kept) < len(want)) {
+		if rest := want[max(0, len(want)-reason.CauseLook):]; !bytes.Equal(got, rest) || cut != (len(rest) < len(want)) {
 			t.Errorf("the end of %v has %d bytes, cut %v, of %d", stream, len(got), cut, len(want))
 		}
 	}

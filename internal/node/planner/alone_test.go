@@ -256,8 +256,8 @@ func TestOccurrencesArePlannedOnceAndInTime(t *testing.T) {
 }
 
 func TestPlanWithALostAnswerNeitherDoublesNorLosesRuns(t *testing.T) {
-	for _, made := range []bool{true, false} {
-		t.Run(fmt.Sprintf("made=%t", made), func(t *testing.T) {
+	for _, isNew := range []bool{true, false} {
+		t.Run(fmt.Sprintf("made=%t", isNew), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRig(t)
 				var n atomic.Int32
@@ -265,7 +265,7 @@ func TestPlanWithALostAnswerNeitherDoublesNorLosesRuns(t *testing.T) {
 					if n.Add(1)%3 == 0 {
 						return do()
 					}
-					if made {
+					if isNew {
 						_, _ = do()
 					}
 					return nil, errAway

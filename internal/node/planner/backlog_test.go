@@ -376,8 +376,8 @@ func TestFailedCountDoesNotBlockTheBacklog(t *testing.T) {
 		}
 		fails = false
 		run(p, 10*time.Second)
-		if held := p.Stats().Held; held > 0 || w.due() < 3*3600 {
-			t.Errorf("%d are held, %d runs are due", held, w.due())
+		if slots := p.Stats().Held; slots > 0 || w.due() < 3*3600 {
+			t.Errorf("%d are held, %d runs are due", slots, w.due())
 		}
 	})
 }

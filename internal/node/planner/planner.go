@@ -100,7 +100,7 @@ type Planner struct {
 
 // New returns a planner; Run runs it.
 func New(c Config) *Planner {
-	c.Store = bounded{c.Store}
+	c.Store = boundedStore{c.Store}
 	return &Planner{Config: c, queue: planqueue.New(c.Store.LookAhead(), stripes.Of), sync: make(chan chan error), ready: make(chan struct{}), freed: make(chan struct{}, 1)}
 }
 
@@ -364,13 +364,13 @@ func (p *Planner) measureRoom(ctx context.Context, wanted bool) error {
 
 // sayHeld logs when jobs begin to wait, and when none waits any more.
 func (p *Planner) sayHeld() {
-	var held int
-	p.ask(func(queue *planqueue.Queue) { held = queue.Held() })
-	if (held > 0) == p.saidHeld {
+	var slots int
+	p.ask(func(queue *planqueue.Queue) { slots = queue.Held() })
+	if (slots > 0) == p.saidHeld {
 		return
 	}
-	if p.saidHeld = held > 0; p.saidHeld {
-		p.Log.Info("more occurrences were missed than can run at once; catching up step by step", "jobs", held)
+	if p.saidHeld = slots > 0; p.saidHeld {
+		p.Log.Info("more occurrences were missed than can run at once; catching up step by step", "jobs", slots)
 	} else {
 		p.Log.Info("caught up: all missed occurrences are planned")
 	}

@@ -334,13 +334,13 @@ func TestHostileVaultLearnsAndBreaksNothing(t *testing.T) {
 		if _, _, err := w.Set(t.Context(), secret.Put{Namespace: "web", Name: name, Source: secret.Source{Vault: "kv/" + name + "#x"}, Actor: "wei"}); err != nil {
 			t.Fatal(err)
 		}
-		if said := w.value("web", name); !strings.HasPrefix(said, "secret web/"+name+": vault kv/"+name+"#x: ") || len(said) > 300 || strings.Contains(said, "the-token-of-vault") {
-			t.Errorf("%s: %.300q", name, said)
+		if text := w.value("web", name); !strings.HasPrefix(text, "secret web/"+name+": vault kv/"+name+"#x: ") || len(text) > 300 || strings.Contains(text, "the-token-of-vault") {
+			t.Errorf("%s: %.300q", name, text)
 		}
 	}
 	w.Vault = &secret.Vault{Address: sealed.URL, TokenFile: token, Paths: []string{"kv/*"}, Timeout: time.Minute, Now: func() time.Time { return w.now }}
-	if said := w.value("web", "echo"); !strings.Contains(said, "certificate") {
-		t.Errorf("a server with a certificate of nobody is asked: %q", said)
+	if text := w.value("web", "echo"); !strings.Contains(text, "certificate") {
+		t.Errorf("a server with a certificate of nobody is asked: %q", text)
 	}
 	if n := stolen.Load(); n > 0 {
 		t.Errorf("a redirect has led %d requests, with the token, somewhere else", n)

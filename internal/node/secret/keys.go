@@ -146,11 +146,11 @@ func (r *Ring) place() string {
 	case r.File == "" || r.Borrowed:
 		return "set secrets.key_file to the file of the other servers, or of the store that this one was copied from"
 	}
-	const kept = "; a backup that was made with --with-keys has the file"
+	const suffix = "; a backup that was made with --with-keys has the file"
 	if _, err := os.Stat(r.File); errors.Is(err, fs.ErrNotExist) {
-		return "put the file " + r.File + " back" + kept
+		return "put the file " + r.File + " back" + suffix
 	}
-	return "add its line to " + r.File + ", below the first" + kept
+	return "add its line to " + r.File + ", below the first" + suffix
 }
 
 // get returns the keys, read again when they are older than a time.

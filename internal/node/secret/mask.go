@@ -203,8 +203,8 @@ type Writer struct {
 	mask *Mask
 	to   io.Writer
 
-	mu   sync.Mutex
-	held []byte
+	mu      sync.Mutex
+	pending []byte
 }
 
 // Writer returns a writer that masks its input.
@@ -215,12 +215,12 @@ func (w *Writer) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	text := p
-	if len(w.held) > 0 {
-		w.held = append(w.held, p...)
-		text = w.held
+	if len(w.pending) > 0 {
+		w.pending = append(w.pending, p...)
+		text = w.pending
 	}
 	masked, looked := w.mask.mask(make([]byte, 0, len(text)), text, false)
-	w.held = append(w.held[:0], text[looked:]...)
+	w.pending = append(w.pending[:0], text[looked:]...)
 	if len(masked) > 0 {
 		if _, err := w.to.Write(masked); err != nil {
 			return 0, err
@@ -233,11 +233,11 @@ func (w *Writer) Write(p []byte) (int, error) {
 func (w *Writer) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.held) == 0 {
+	if len(w.pending) == 0 {
 		return nil
 	}
-	masked, _ := w.mask.mask(nil, w.held, true)
-	w.held = nil
+	masked, _ := w.mask.mask(nil, w.pending, true)
+	w.pending = nil
 	_, err := w.to.Write(masked)
 	return err
 }

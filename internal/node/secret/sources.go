@@ -91,11 +91,11 @@ type Vault struct {
 	Now            func() time.Time
 
 	mu     sync.Mutex
-	values cache.Map[string, cached]
+	values cache.Map[string, cacheEntry]
 	client *http.Client
 }
 
-type cached struct {
+type cacheEntry struct {
 	value string
 	at    time.Time
 }
@@ -149,7 +149,7 @@ func (v *Vault) Read(ctx context.Context, namespace, ref string) (string, error)
 	if err != nil {
 		return "", fmt.Errorf("vault %s: %w", ref, err)
 	}
-	v.values.Put(ref, cached{value, at}, vaultValuesMax)
+	v.values.Put(ref, cacheEntry{value, at}, vaultValuesMax)
 	return value, nil
 }
 

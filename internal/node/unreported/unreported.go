@@ -62,7 +62,7 @@ type Spool struct {
 	waiting   []*spooledResult // to be written
 	unwritten []*spooledResult // results that could not be written
 	writing   bool             // a goroutine is writing
-	kept      map[job.ID]*spooledResult
+	byID      map[job.ID]*spooledResult
 	size      int64 // size of the files known to this process
 	full      bool  // was logged
 }
@@ -115,7 +115,7 @@ func Open(ctx context.Context, c Config) (*Spool, error) {
 	if c.IsRefused == nil {
 		c.IsRefused = func(error) bool { return false }
 	}
-	return &Spool{dir: d, lock: lock, max: spoolMax, isRefused: c.IsRefused, log: c.Log, kept: map[job.ID]*spooledResult{}, size: spool.Total(list)}, nil
+	return &Spool{dir: d, lock: lock, max: spoolMax, isRefused: c.IsRefused, log: c.Log, byID: map[job.ID]*spooledResult{}, size: spool.Total(list)}, nil
 }
 
 // Close releases the directory. Undelivered results stay there.
@@ -135,7 +135,7 @@ func (s *Spool) Keep(r *store.Result) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := &spooledResult{result: r}
-	s.kept[r.Token] = k
+	s.byID[r.Token] = k
 	s.waiting = append(s.waiting, k)
 	s.flush()
 }
@@ -222,11 +222,11 @@ func (s *Spool) wrote(batch []*spooledResult, f *file, cut bool, err error) {
 func (s *Spool) Forget(token job.ID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k := s.kept[token]
+	k := s.byID[token]
 	if k == nil {
 		return
 	}
-	delete(s.kept, token)
+	delete(s.byID, token)
 	k.gone = true
 	if k.file == nil {
 		return
@@ -291,7 +291,7 @@ func (s *Spool) Deliver(ctx context.Context, session job.ID, finish Finish) ([]s
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.kept, s.unwritten, s.size = map[job.ID]*spooledResult{}, nil, size
+	s.byID, s.unwritten, s.size = map[job.ID]*spooledResult{}, nil, size
 	return delivered, nil
 }
 

@@ -24,8 +24,8 @@ func (w *Worker) fenced(it *item) bool {
 	return it.With.fence > 0 && w.Boot() > w.Renewed()+it.With.fence
 }
 
-// prepared is the state of an attempt, made at its claim.
-type prepared struct {
+// preparedAttempt is the state of an attempt, made at its claim.
+type preparedAttempt struct {
 	ctx       context.Context
 	cancel    context.CancelCauseFunc // ends it
 	executor  executor.Executor       // nil if the node has none for the job
@@ -70,7 +70,7 @@ func refusedParam(j *job.Job, params map[string]string) job.Reason {
 func (w *Worker) make(it *item, capture *output.Capture) {
 	it.With.fence = runqueue.FenceOf(&it.With.job.Filled.Policy, it.With.run)
 	definition := it.With.job.Filled
-	p := &prepared{executor: w.Executors(definition), capture: capture}
+	p := &preparedAttempt{executor: w.Executors(definition), capture: capture}
 	// It outlives the context of Run until endRunning. Without a parent it costs a third, also at the
 	// start.
 	p.ctx, p.cancel = context.WithCancelCause(context.Background())
@@ -120,7 +120,7 @@ func (w *Worker) make(it *item, capture *output.Capture) {
 }
 
 // discard releases the prepared state of an attempt that does not start.
-func (p *prepared) discard() {
+func (p *preparedAttempt) discard() {
 	p.cancel(nil)
 	p.capture.Close()
 }
@@ -223,7 +223,7 @@ func (w *Worker) sayUnstarted(it *item, reason string) {
 }
 
 // safely runs an attempt; an executor that panics has failed.
-func (w *Worker) safely(p *prepared, out executor.Output) (ended executor.Result) {
+func (w *Worker) safely(p *preparedAttempt, out executor.Output) (ended executor.Result) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			run := &p.attempt.Run

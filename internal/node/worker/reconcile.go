@@ -136,16 +136,16 @@ func (w *Worker) recallAll(ctx context.Context, hint store.Hint) error {
 // the store then settles the runs as withdrawn, unless the new schedule has the occurrence too.
 // After an edit that keeps the schedule the run is claimed again under the new definition.
 func (w *Worker) recall(ctx context.Context, items []*item) error {
-	held := map[job.ID][]*item{}
+	byJob := map[job.ID][]*item{}
 	for _, it := range items {
-		held[it.With.run.JobUID] = append(held[it.With.run.JobUID], it)
+		byJob[it.With.run.JobUID] = append(byJob[it.With.run.JobUID], it)
 	}
 	// Earliest starts first: there may be thousands.
-	soonest := make(map[job.ID]time.Time, len(held))
-	for uid, list := range held {
+	soonest := make(map[job.ID]time.Time, len(byJob))
+	for uid, list := range byJob {
 		soonest[uid] = slices.MinFunc(list, func(a, b *item) int { return a.With.run.Due.Compare(b.With.run.Due) }).With.run.Due
 	}
-	jobs := slices.SortedFunc(maps.Keys(held), func(a, b job.ID) int { return soonest[a].Compare(soonest[b]) })
+	jobs := slices.SortedFunc(maps.Keys(byJob), func(a, b job.ID) int { return soonest[a].Compare(soonest[b]) })
 	for batch := range slices.Chunk(jobs, store.MaxBatch) {
 		list, err := w.Store.Versions(ctx, batch)
 		if err != nil {
@@ -155,7 +155,7 @@ func (w *Worker) recall(ctx context.Context, items []*item) error {
 		var items []*item
 		for i, uid := range batch {
 			now[uid] = &list[i]
-			items = append(items, held[uid]...)
+			items = append(items, byJob[uid]...)
 		}
 		err = w.release(ctx, items, func(it *item) bool {
 			return now[it.With.run.JobUID].Recalls(&it.With.run.Run, it.With.job.Definition.Version)

@@ -66,7 +66,7 @@ func (w *Worker) fetch(ctx context.Context, it *item, names []string) *secretVal
 }
 
 // withSecrets runs an attempt only with all its secrets. It masks output and reasons.
-func (w *Worker) withSecrets(p *prepared) executor.Result {
+func (w *Worker) withSecrets(p *preparedAttempt) executor.Result {
 	<-p.secrets.done
 	values, err := p.secrets.values, p.secrets.err
 	switch {

@@ -13,7 +13,7 @@ import (
 func waiting(n int) []*item {
 	items := make([]*item, n)
 	for i := range items {
-		items[i] = &item{Attempt: store.Attempt{Number: i}, With: claim{prepared: &prepared{}}}
+		items[i] = &item{Attempt: store.Attempt{Number: i}, With: claim{prepared: &preparedAttempt{}}}
 	}
 	return items
 }

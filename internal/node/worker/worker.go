@@ -137,7 +137,7 @@ type item = runqueue.Item[claim]
 type claim struct {
 	run      *store.Run
 	job      *store.Job
-	prepared *prepared
+	prepared *preparedAttempt
 	// For a step of a flow: the results that it reads, its item, and whether the flow stays on one
 	// node.
 	steps    map[string]job.StepData

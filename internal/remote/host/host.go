@@ -103,18 +103,18 @@ func protocolOf(oldest, newest int) (int, error) {
 const workerSessionsMax = 500
 
 // Join begins a session.
-func (s *Workers) Join(ctx context.Context, who service.Caller, said wire.Join) (wire.Joined, error) {
+func (s *Workers) Join(ctx context.Context, who service.Caller, request wire.Join) (wire.Joined, error) {
 	if err := who.May(service.WorkAsWorker); err != nil {
 		return wire.Joined{}, err
 	}
-	version, err := protocolOf(said.Oldest, said.Newest)
+	version, err := protocolOf(request.Oldest, request.Newest)
 	if err != nil {
 		return wire.Joined{}, err
 	}
-	if said.Only && len(said.Handlers) == 0 {
+	if request.Only && len(request.Handlers) == 0 {
 		return wire.Joined{}, service.WrongField("handlers", phrase.NoHandlers)
 	}
-	if _, err := s.sessionOf(ctx, who, said.Session); err != nil && !errors.Is(err, store.ErrSessionOver) {
+	if _, err := s.sessionOf(ctx, who, request.Session); err != nil && !errors.Is(err, store.ErrSessionOver) {
 		return wire.Joined{}, err
 	}
 	sessions, err := s.Store.Sessions(ctx)
@@ -123,7 +123,7 @@ func (s *Workers) Join(ctx context.Context, who service.Caller, said wire.Join) 
 	}
 	others := 0
 	for i := range sessions {
-		if sessions[i].ID != said.Session && strings.HasPrefix(sessions[i].Machine, ownMachines(who)) {
+		if sessions[i].ID != request.Session && strings.HasPrefix(sessions[i].Machine, ownMachines(who)) {
 			others++
 		}
 	}
@@ -131,10 +131,10 @@ func (s *Workers) Join(ctx context.Context, who service.Caller, said wire.Join) 
 		return wire.Joined{}, service.Refuse(client.TypeTooMany, phrase.TooManyWorkers.Of(others, who.Name), phrase.OtherToken)
 	}
 	roles := []string{store.RoleWorker}
-	if said.Only {
+	if request.Only {
 		roles = []string{store.RoleHandlers}
 	}
-	labels, err := allowedLabels(who, said.Labels)
+	labels, err := allowedLabels(who, request.Labels)
 	if err != nil {
 		return wire.Joined{}, err
 	}
@@ -145,8 +145,8 @@ func (s *Workers) Join(ctx context.Context, who service.Caller, said wire.Join) 
 		labels[job.LabelWorkerNamespace] = who.Namespace
 	}
 	session, err := s.Store.Join(ctx, store.Session{
-		ID: said.Session, Node: said.Node, Machine: machineOf(who, said.Machine), DataDir: said.DataDir, Roles: roles, Labels: labels,
-		Handlers: said.Handlers, Capacity: said.Capacity, Version: said.Version, Zones: said.Zones, Address: store.ViaServer + s.Node,
+		ID: request.Session, Node: request.Node, Machine: machineOf(who, request.Machine), DataDir: request.DataDir, Roles: roles, Labels: labels,
+		Handlers: request.Handlers, Capacity: request.Capacity, Version: request.Version, Zones: request.Zones, Address: store.ViaServer + s.Node,
 	})
 	if err != nil {
 		return wire.Joined{}, workerError(err)
@@ -163,8 +163,8 @@ var ownLabels = []string{"arch", "host"}
 
 // allowedLabels returns the labels of a worker. It refuses labels that its token does not
 // allow, and omits a worker's own ones that it did not set.
-func allowedLabels(who service.Caller, said map[string]string) (map[string]string, error) {
-	labels := maps.Clone(said)
+func allowedLabels(who service.Caller, values map[string]string) (map[string]string, error) {
+	labels := maps.Clone(values)
 	if labels == nil {
 		labels = map[string]string{}
 	}
@@ -172,14 +172,14 @@ func allowedLabels(who service.Caller, said map[string]string) (map[string]strin
 		return labels, nil
 	}
 	var wrong []string
-	for _, key := range slices.Sorted(maps.Keys(said)) {
+	for _, key := range slices.Sorted(maps.Keys(values)) {
 		switch {
 		case key == job.LabelWorker || key == job.LabelWorkerNamespace: // the server sets them
-		case slices.Contains(who.Terms.Labels, key+"=*") || slices.Contains(who.Terms.Labels, key+"="+said[key]):
+		case slices.Contains(who.Terms.Labels, key+"=*") || slices.Contains(who.Terms.Labels, key+"="+values[key]):
 		case slices.Contains(ownLabels, key):
 			delete(labels, key)
 		default:
-			wrong = append(wrong, key+"="+said[key])
+			wrong = append(wrong, key+"="+values[key])
 		}
 	}
 	if len(wrong) == 0 {
@@ -189,15 +189,15 @@ func allowedLabels(who service.Caller, said map[string]string) (map[string]strin
 }
 
 // OwnToken exchanges a joining token for a token of the worker's own.
-func (s *Workers) OwnToken(ctx context.Context, who service.Caller, said wire.OwnToken) (wire.Granted, error) {
+func (s *Workers) OwnToken(ctx context.Context, who service.Caller, request wire.OwnToken) (wire.Granted, error) {
 	if err := who.May(service.JoinAsWorker); err != nil {
 		return wire.Granted{}, err
 	}
-	hash, ok := auth.ParseHash(said.Hash)
+	hash, ok := auth.ParseHash(request.Hash)
 	if !ok {
 		return wire.Granted{}, service.WrongField("hash", phrase.NotTokenHash)
 	}
-	name := who.Name + "." + tokenPart(said.Node)
+	name := who.Name + "." + tokenPart(request.Node)
 	if len(name) > tokenNameMax {
 		return wire.Granted{}, service.WrongField("node", phrase.TokenNameTooLong.Of(len(name), tokenNameMax))
 	}
@@ -209,7 +209,7 @@ func (s *Workers) OwnToken(ctx context.Context, who service.Caller, said wire.Ow
 	case errors.Is(err, store.ErrLimit):
 		return wire.Granted{}, service.Refuse(client.TypeForbidden, phrase.JoinUsedUp.Of(who.Name), phrase.CreateJoinToken)
 	case errors.Is(err, store.ErrExists):
-		return wire.Granted{}, service.Refuse(client.TypeExists, phrase.HasJoined.Of(name, said.Node), phrase.RevokeIt.Of(name))
+		return wire.Granted{}, service.Refuse(client.TypeExists, phrase.HasJoined.Of(name, request.Node), phrase.RevokeIt.Of(name))
 	case errors.Is(err, store.ErrTooMany):
 		return wire.Granted{}, service.Refuse(client.TypeConflict, phrase.TooManyTokens.Of(store.TokensMax), phrase.RevokeUnneeded)
 	case errors.Is(err, store.ErrNotFound):
@@ -320,19 +320,19 @@ func (s *Workers) Ready(ctx context.Context, who service.Caller, id job.ID, afte
 }
 
 // Stealable returns overdue runs of other nodes that the worker may run.
-func (s *Workers) Stealable(ctx context.Context, who service.Caller, id job.ID, said wire.Overdue) (wire.Runs, error) {
+func (s *Workers) Stealable(ctx context.Context, who service.Caller, id job.ID, request wire.Overdue) (wire.Runs, error) {
 	self, err := s.sessionOf(ctx, who, id)
 	if err != nil {
 		return wire.Runs{}, err
 	}
 	runs, next, err := s.work.Stealable(ctx, self, work.Overdue{
-		Now: said.Now, By: time.Duration(said.By) * time.Millisecond, After: store.RunRef(said.After), Limit: said.Limit,
+		Now: request.Now, By: time.Duration(request.By) * time.Millisecond, After: store.RunRef(request.After), Limit: request.Limit,
 	})
 	return wire.Runs{Runs: wire.ReadyOf(runs, id), Next: wire.Place(next)}, workerError(err)
 }
 
 // Claim starts attempts of a worker.
-func (s *Workers) Claim(ctx context.Context, who service.Caller, id job.ID, said wire.Attempts) (wire.Claims, error) {
+func (s *Workers) Claim(ctx context.Context, who service.Caller, id job.ID, request wire.Attempts) (wire.Claims, error) {
 	self, err := s.sessionOf(ctx, who, id)
 	if err != nil {
 		return wire.Claims{}, err
@@ -341,7 +341,7 @@ func (s *Workers) Claim(ctx context.Context, who service.Caller, id job.ID, said
 	if err != nil {
 		return wire.Claims{}, err
 	}
-	attempts := said.List()
+	attempts := request.List()
 	jobs, err := s.jobsOf(ctx, attempts)
 	if err != nil {
 		return wire.Claims{}, err
@@ -357,11 +357,11 @@ func (s *Workers) Claim(ctx context.Context, who service.Caller, id job.ID, said
 	}
 	var foreign []store.Attempt
 	if len(allowed) > 0 {
-		made, err := s.Store.Claim(ctx, id, allowed)
+		claims, err := s.Store.Claim(ctx, id, allowed)
 		if err != nil {
 			return wire.Claims{}, workerError(err)
 		}
-		for i, o := range made {
+		for i, o := range claims {
 			// The job was named by the worker, and may be changed since it was read.
 			if o.Verdict == store.Started && (o.Job.Definition.UID != allowed[i].Job || !serves(&self, who, o.Job)) {
 				foreign = append(foreign, store.Attempt{Job: o.Run.JobUID, Run: o.Run.ID, Number: o.Run.Attempt, Token: o.Run.Token})
@@ -428,22 +428,22 @@ func serves(self *store.Session, who service.Caller, j *store.Job) bool {
 }
 
 // Release returns unstarted attempts.
-func (s *Workers) Release(ctx context.Context, who service.Caller, id job.ID, said wire.Attempts) error {
+func (s *Workers) Release(ctx context.Context, who service.Caller, id job.ID, request wire.Attempts) error {
 	if err := s.mineOrOver(ctx, who, id); err != nil {
 		return err
 	}
-	return workerError(s.Store.Release(ctx, id, said.List()))
+	return workerError(s.Store.Release(ctx, id, request.List()))
 }
 
 // Finish ends attempts. Results count by the tokens of their attempts, even from a session
 // that is over.
-func (s *Workers) Finish(ctx context.Context, who service.Caller, id job.ID, said wire.Results) (wire.Finished, error) {
+func (s *Workers) Finish(ctx context.Context, who service.Caller, id job.ID, request wire.Results) (wire.Finished, error) {
 	if err := s.mineOrOver(ctx, who, id); err != nil {
 		return wire.Finished{}, err
 	}
-	results, ended := make([]store.Result, len(said.Results)), map[job.ID]bool{}
-	for i := range said.Results {
-		r := &said.Results[i]
+	results, ended := make([]store.Result, len(request.Results)), map[job.ID]bool{}
+	for i := range request.Results {
+		r := &request.Results[i]
 		if r.Value != nil && (!json.Valid(r.Value) || len(r.Value) > job.ResultMax) {
 			path := fmt.Sprintf("results[%d].value", i)
 			return wire.Finished{}, service.WrongField(path, phrase.ResultJSON.Of(job.ResultMax))
@@ -488,7 +488,7 @@ func (s *Workers) Mine(ctx context.Context, who service.Caller, id job.ID) (wire
 
 // Output stores output of the worker's running attempts. It ignores output of other and of
 // ended attempts.
-func (s *Workers) Output(ctx context.Context, who service.Caller, id job.ID, said wire.Output) error {
+func (s *Workers) Output(ctx context.Context, who service.Caller, id job.ID, request wire.Output) error {
 	if _, err := s.sessionOf(ctx, who, id); err != nil {
 		return err
 	}
@@ -500,7 +500,7 @@ func (s *Workers) Output(ctx context.Context, who service.Caller, id job.ID, sai
 	for i := range runs {
 		present[runs[i].ID] = runs[i].Attempt
 	}
-	chunks := slices.DeleteFunc(wire.OutputChunks(said.Chunks), func(c store.OutputChunk) bool { return present[c.Run] != c.Attempt })
+	chunks := slices.DeleteFunc(wire.OutputChunks(request.Chunks), func(c store.OutputChunk) bool { return present[c.Run] != c.Attempt })
 	s.output.forget(id, func(run job.ID) bool { return present[run] == 0 })
 	chunks = s.output.allowed(id, chunks)
 	if len(chunks) == 0 {
@@ -518,11 +518,11 @@ func (s *Workers) Output(ctx context.Context, who service.Caller, id job.ID, sai
 }
 
 // Versions returns the present versions of jobs that the worker may run.
-func (s *Workers) Versions(ctx context.Context, who service.Caller, id job.ID, said wire.Jobs) (wire.Versions, error) {
+func (s *Workers) Versions(ctx context.Context, who service.Caller, id job.ID, request wire.Jobs) (wire.Versions, error) {
 	if _, err := s.sessionOf(ctx, who, id); err != nil {
 		return wire.Versions{}, err
 	}
-	versions, err := s.work.Versions(ctx, said.Jobs)
+	versions, err := s.work.Versions(ctx, request.Jobs)
 	return wire.VersionsOf(versions), workerError(err)
 }
 
@@ -537,7 +537,7 @@ func (s *Workers) Over(ctx context.Context, who service.Caller, id job.ID, asked
 
 // Secrets returns the values of secrets for a running attempt of a session: only those that
 // its job names.
-func (s *Workers) Secrets(ctx context.Context, who service.Caller, id job.ID, said wire.SecretsOf) (wire.Secrets, error) {
+func (s *Workers) Secrets(ctx context.Context, who service.Caller, id job.ID, request wire.SecretsOf) (wire.Secrets, error) {
 	self, err := s.sessionOf(ctx, who, id)
 	if err != nil {
 		return wire.Secrets{}, err
@@ -547,10 +547,10 @@ func (s *Workers) Secrets(ctx context.Context, who service.Caller, id job.ID, sa
 		return wire.Secrets{}, workerError(err)
 	}
 	at := slices.IndexFunc(runs, func(r store.Run) bool {
-		return r.ID == said.Attempt.Run && r.Attempt == said.Attempt.Number && r.Token == said.Attempt.Token
+		return r.ID == request.Attempt.Run && r.Attempt == request.Attempt.Number && r.Token == request.Attempt.Token
 	})
 	if at < 0 {
-		return wire.Secrets{Problem: fmt.Sprintf("the session does not run attempt %d of the run %s", said.Attempt.Number, said.Attempt.Run)}, nil
+		return wire.Secrets{Problem: fmt.Sprintf("the session does not run attempt %d of the run %s", request.Attempt.Number, request.Attempt.Run)}, nil
 	}
 	jobs, err := s.jobsByUID(ctx, []job.ID{runs[at].JobUID})
 	if err != nil {
@@ -558,15 +558,15 @@ func (s *Workers) Secrets(ctx context.Context, who service.Caller, id job.ID, sa
 	}
 	j := jobs[runs[at].JobUID]
 	if j == nil || who.Namespace != "" && j.Filled.Namespace != who.Namespace || !serves(&self, who, j) {
-		return wire.Secrets{}, service.Refuse(client.TypeForbidden, phrase.NotJobOfWorker.Of(said.Attempt.Run))
+		return wire.Secrets{}, service.Refuse(client.TypeForbidden, phrase.NotJobOfWorker.Of(request.Attempt.Run))
 	}
 	named := j.Filled.SecretNames()
-	for _, name := range said.Names {
+	for _, name := range request.Names {
 		if !slices.Contains(named, name) {
 			return wire.Secrets{}, service.Refuse(client.TypeForbidden, phrase.SecretNotNamed.Of(j.Filled.FullName(), name))
 		}
 	}
-	values, err := s.Config.Secrets.Values(ctx, j.Filled.Namespace, said.Names)
+	values, err := s.Config.Secrets.Values(ctx, j.Filled.Namespace, request.Names)
 	var missing *secret.Missing
 	switch {
 	case errors.As(err, &missing):
@@ -601,12 +601,12 @@ func (s *Workers) Calendars(ctx context.Context, who service.Caller) (wire.Calen
 }
 
 // StartBoot starts the jobs that are due at the start of a worker.
-func (s *Workers) StartBoot(ctx context.Context, who service.Caller, id job.ID, said wire.Boot) error {
+func (s *Workers) StartBoot(ctx context.Context, who service.Caller, id job.ID, request wire.Boot) error {
 	self, err := s.sessionOf(ctx, who, id)
 	if err != nil {
 		return err
 	}
-	return workerError(s.work.StartBoot(ctx, self, said.Process))
+	return workerError(s.work.StartBoot(ctx, self, request.Process))
 }
 
 // Hints waits for hints after a position, and returns the next position. A worker without a

@@ -90,14 +90,14 @@ func ReadRegistration(body []byte) (Registration, error) {
 	if body = trimmed(body); isBlank(body) {
 		return Registration{}, RefusedEmpty
 	}
-	var said struct {
+	var answer struct {
 		RegistryGroup, RegistryKey, RegistryValue string
 	}
-	if json.Unmarshal(body, &said) != nil {
+	if json.Unmarshal(body, &answer) != nil {
 		return Registration{}, RefusedArgument
 	}
-	r := Registration{Group: strings.TrimSpace(said.RegistryKey), Address: strings.TrimSpace(said.RegistryValue)}
-	if said.RegistryGroup != "EXECUTOR" || !isField(r.Group) || !isField(r.Address) {
+	r := Registration{Group: strings.TrimSpace(answer.RegistryKey), Address: strings.TrimSpace(answer.RegistryValue)}
+	if answer.RegistryGroup != "EXECUTOR" || !isField(r.Group) || !isField(r.Address) {
 		return Registration{}, RefusedArgument
 	}
 	return r, nil
@@ -142,12 +142,12 @@ type result struct {
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (r *result) UnmarshalJSON(raw []byte) error {
-	var said struct {
+	var answer struct {
 		Code    number          `json:"code"`
 		Message json.RawMessage `json:"msg"`
 	}
-	if json.Unmarshal(raw, &said) == nil {
-		*r = result{said.Code, said.Message}
+	if json.Unmarshal(raw, &answer) == nil {
+		*r = result{answer.Code, answer.Message}
 	}
 	return nil
 }
@@ -187,9 +187,9 @@ func ReadCallbacks(body []byte) (list []Callback, unread int, err error) {
 			unread++
 			continue
 		}
-		said := c.read()
-		said.raw, said.inObject = raw, inObject
-		list = append(list, said)
+		cb := c.read()
+		cb.raw, cb.inObject = raw, inObject
+		list = append(list, cb)
 	}
 	if _, err := from.Token(); err != nil {
 		return nil, 0, RefusedArgument
@@ -232,26 +232,26 @@ func text(raw json.RawMessage) string {
 	if len(raw) == 0 || string(raw) == "null" {
 		return ""
 	}
-	var said string
-	if json.Unmarshal(raw, &said) != nil {
-		said = string(raw)
+	var words string
+	if json.Unmarshal(raw, &words) != nil {
+		words = string(raw)
 	}
-	return Clean(said, MessageMax)
+	return Clean(words, MessageMax)
 }
 
 // Clean makes a text of an executor storable: valid UTF-8 without NUL, which some databases refuse,
 // and at most n bytes.
-func Clean(said string, most int) string {
-	said = strings.ReplaceAll(strings.ToValidUTF8(said, "\uFFFD"), "\x00", "\uFFFD")
-	if len(said) <= most {
-		return said
+func Clean(text string, most int) string {
+	text = strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
+	if len(text) <= most {
+		return text
 	}
 	const more = " […]"
 	cut := most - len(more)
-	for cut > 0 && !utf8.RuneStart(said[cut]) {
+	for cut > 0 && !utf8.RuneStart(text[cut]) {
 		cut--
 	}
-	return said[:cut] + more
+	return text[:cut] + more
 }
 
 // Trigger requests a run from an executor.
@@ -334,23 +334,23 @@ func ReadAnswer(body []byte) (Answer, error) {
 		if json.Unmarshal(body, &list) != nil || len(list) != 1 {
 			return Answer{}, errAnswer
 		}
-		said := list[0].read()
-		if said.Code == 0 {
+		cb := list[0].read()
+		if cb.Code == 0 {
 			return Answer{}, errAnswer
 		}
-		return Answer{Code: said.Code, Message: said.Message}, nil
+		return Answer{Code: cb.Code, Message: cb.Message}, nil
 	}
-	var said struct {
+	var answer struct {
 		Code          number
 		Msg           json.RawMessage
 		Content, Data json.RawMessage
 	}
-	if err := json.Unmarshal(body, &said); err != nil || said.Code == 0 {
+	if err := json.Unmarshal(body, &answer); err != nil || answer.Code == 0 {
 		return Answer{}, errAnswer
 	}
-	a := Answer{Code: int(said.Code), Message: text(said.Msg), content: said.Data}
+	a := Answer{Code: int(answer.Code), Message: text(answer.Msg), content: answer.Data}
 	if len(a.content) == 0 || string(a.content) == "null" {
-		a.content = said.Content
+		a.content = answer.Content
 	}
 	return a, nil
 }
@@ -405,14 +405,14 @@ func (a *Answer) Log() (Log, error) {
 	if !a.OK() {
 		return Log{}, fmt.Errorf("the executor answered with code %d: %s", a.Code, a.Message)
 	}
-	var said struct {
+	var answer struct {
 		FromLineNum, ToLineNum number
 		LogContent             string
 	}
-	if len(a.content) == 0 || json.Unmarshal(a.content, &said) != nil {
+	if len(a.content) == 0 || json.Unmarshal(a.content, &answer) != nil {
 		return Log{}, errAnswer
 	}
-	l := Log{From: int(said.FromLineNum), To: int(said.ToLineNum), Text: said.LogContent}
+	l := Log{From: int(answer.FromLineNum), To: int(answer.ToLineNum), Text: answer.LogContent}
 	if slices.Contains(missing, strings.TrimSpace(l.Text)) {
 		l.Text, l.To = "", 0
 	}
@@ -483,4 +483,4 @@ func Callbacks(list []Callback) []byte {
 
 // Address returns the base of an executor's paths, without trailing slashes, so that addresses can
 // be compared.
-func Address(said string) string { return strings.TrimRight(said, "/") }
+func Address(text string) string { return strings.TrimRight(text, "/") }

@@ -76,7 +76,7 @@ const knownFor = 24 * time.Hour
 type Tokens struct {
 	store   Store
 	now     func() time.Time
-	known   atomic.Pointer[known]
+	known   atomic.Pointer[contents]
 	changes atomic.Int64  // number of changes through this node
 	reading chan struct{} // locked by the reader of the store
 	// failed counts failures to authenticate at the API and at the web UI.
@@ -86,8 +86,8 @@ type Tokens struct {
 	noted map[store.TokenHash]time.Time // when this node last wrote the use of a token
 }
 
-// known is the cached content of the store.
-type known struct {
+// contents is the cached content of the store.
+type contents struct {
 	byHash  map[store.TokenHash]store.Token
 	changes int64     // changes at the beginning of the read
 	asked   time.Time // beginning of the read, by the clock of this process
@@ -206,7 +206,7 @@ func (t *Tokens) storeNow(ctx context.Context) (time.Time, error) {
 }
 
 // current returns the tokens, read within freshFor.
-func (t *Tokens) current(ctx context.Context) (*known, error) {
+func (t *Tokens) current(ctx context.Context) (*contents, error) {
 	if k := t.known.Load(); t.fresh(k) {
 		return k, nil
 	}
@@ -219,7 +219,7 @@ func (t *Tokens) current(ctx context.Context) (*known, error) {
 	if k := t.known.Load(); t.fresh(k) {
 		return k, nil // another caller has read them since
 	}
-	k := &known{byHash: map[store.TokenHash]store.Token{}, changes: t.changes.Load(), asked: t.now()}
+	k := &contents{byHash: map[store.TokenHash]store.Token{}, changes: t.changes.Load(), asked: t.now()}
 	var err error
 	if k.now, err = t.store.Now(ctx); err != nil {
 		return nil, err
@@ -235,7 +235,7 @@ func (t *Tokens) current(ctx context.Context) (*known, error) {
 	return k, nil
 }
 
-func (t *Tokens) fresh(k *known) bool {
+func (t *Tokens) fresh(k *contents) bool {
 	if k == nil || k.changes != t.changes.Load() {
 		return false
 	}

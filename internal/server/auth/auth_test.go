@@ -24,13 +24,13 @@ func (c *clock) Now() time.Time { return c.now }
 
 func newClock() *clock { return &clock{time.Date(2026, 11, 20, 14, 0, 0, 0, time.UTC)} }
 
-func first(t *testing.T, s auth.Store, dir string) (made bool) {
+func first(t *testing.T, s auth.Store, dir string) (isNew bool) {
 	t.Helper()
-	made, err := auth.First(t.Context(), s, dir)
+	isNew, err := auth.First(t.Context(), s, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return made
+	return isNew
 }
 
 func secretIn(t *testing.T, dir string) string {

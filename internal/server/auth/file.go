@@ -27,7 +27,7 @@ const system = "belfry"
 // data directory. If several nodes start at once, only the one that adds the token keeps a file.
 // The file precedes the token in the store: after a crash in between the next start uses the token
 // in the file.
-func First(ctx context.Context, s Store, dir string) (made bool, err error) {
+func First(ctx context.Context, s Store, dir string) (isNew bool, err error) {
 	tokens, err := s.Tokens(ctx)
 	if err != nil || len(tokens) > 0 {
 		return false, err

@@ -162,7 +162,7 @@ func (s *Sessions) Approve(ctx context.Context, secret, challenge string) (code 
 // BeginCommand creates the session of a command for the code of Approve. It ends at the latest when
 // a session from the person's sign-in would. The error is ErrUnknown or one of the store.
 func (s *Sessions) BeginCommand(ctx context.Context, code, verifier string) (secret string, holder Holder, ends time.Time, err error) {
-	made, err := s.tokens.lately(ctx, HashOf(code))
+	token, err := s.tokens.lately(ctx, HashOf(code))
 	if errors.Is(err, ErrUnknown) {
 		// Another node may have created the code since the last read of this one.
 		select {
@@ -170,15 +170,15 @@ func (s *Sessions) BeginCommand(ctx context.Context, code, verifier string) (sec
 		case <-ctx.Done():
 			return "", Holder{}, ends, ctx.Err()
 		}
-		made, err = s.tokens.lately(ctx, HashOf(code))
+		token, err = s.tokens.lately(ctx, HashOf(code))
 	}
-	if errors.Is(err, ErrExpired) || err == nil && (made.Role != store.RoleCode || made.Person == nil || s.people == nil) {
+	if errors.Is(err, ErrExpired) || err == nil && (token.Role != store.RoleCode || token.Person == nil || s.people == nil) {
 		err = ErrUnknown
 	}
 	if err != nil {
 		return "", Holder{}, ends, err
 	}
-	_, rest, _ := strings.Cut(made.Name, "/")
+	_, rest, _ := strings.Cut(token.Name, "/")
 	challenge, _, _ := strings.Cut(rest, "/")
 	if subtle.ConstantTimeCompare([]byte(challenge), []byte(Challenge(verifier))) != 1 {
 		return "", Holder{}, ends, ErrUnknown
@@ -187,14 +187,14 @@ func (s *Sessions) BeginCommand(ctx context.Context, code, verifier string) (sec
 	if err != nil {
 		return "", Holder{}, ends, err
 	}
-	if err := s.spend(ctx, &made); err != nil {
+	if err := s.spend(ctx, &token); err != nil {
 		return "", Holder{}, ends, err
 	}
-	ends = made.Person.SignedIn.Add(s.people.Lasts())
-	if len(s.people.Roles(made.Person)) == 0 || !now.Before(ends) {
+	ends = token.Person.SignedIn.Add(s.people.Lasts())
+	if len(s.people.Roles(token.Person)) == 0 || !now.Before(ends) {
 		return "", Holder{}, ends, ErrUnknown
 	}
-	if secret, err = s.beginPerson(ctx, made.Person, ends.Sub(now), reason.CommandBegun.Of); err != nil {
+	if secret, err = s.beginPerson(ctx, token.Person, ends.Sub(now), reason.CommandBegun.Of); err != nil {
 		return "", Holder{}, ends, err
 	}
 	holder, err = s.Holder(ctx, secret)
@@ -267,17 +267,17 @@ func (s *Sessions) remove(ctx context.Context, name string) error {
 // Redeem returns the token of a code, once. The error is ErrUnknown, ErrExpired or one of the
 // store.
 func (s *Sessions) Redeem(ctx context.Context, code string) (store.Token, error) {
-	made, err := s.tokens.lately(ctx, HashOf(code))
-	if errors.Is(err, ErrExpired) || err == nil && (made.Role != store.RoleCode || made.Person != nil) {
+	token, err := s.tokens.lately(ctx, HashOf(code))
+	if errors.Is(err, ErrExpired) || err == nil && (token.Role != store.RoleCode || token.Person != nil) {
 		return store.Token{}, ErrUnknown
 	}
 	if err != nil {
 		return store.Token{}, err
 	}
-	if err := s.spend(ctx, &made); err != nil {
+	if err := s.spend(ctx, &token); err != nil {
 		return store.Token{}, err
 	}
-	return s.principal(ctx, &made)
+	return s.principal(ctx, &token)
 }
 
 // spend removes a code. The caller that removes it redeems it; others get ErrUnknown.

@@ -116,8 +116,8 @@ func (o OIDC) check() error {
 		return nil
 	}
 	secrets := 0
-	for _, said := range []bool{o.ClientSecret != "", o.ClientSecretFile != "", o.ClientSecretName != ""} {
-		if said {
+	for _, isSet := range []bool{o.ClientSecret != "", o.ClientSecretFile != "", o.ClientSecretName != ""} {
+		if isSet {
 			secrets++
 		}
 	}

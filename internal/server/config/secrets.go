@@ -33,7 +33,7 @@ const KeyFileName = "secret.key"
 // KeyFile returns the key file of secrets, "" for none, and whether the server creates it. Nodes that
 // share a store need the same keys, so that none is created. A file left in the data directory by a
 // copied store is borrowed: it opens values but seals none.
-func (s *Server) KeyFile() (file string, made, borrowed bool) {
+func (s *Server) KeyFile() (file string, isNew, borrowed bool) {
 	switch {
 	case len(s.Secrets.KeyCommand) > 0:
 		return "", false, false

@@ -660,12 +660,12 @@ func (s Server) Filled(getenv func(string) string, hostname string, terminal boo
 
 // withLabels adds the labels of the machine to the configured labels of a server, which
 // take precedence.
-func withLabels(said map[string]string, hostname string) map[string]string {
+func withLabels(values map[string]string, hostname string) map[string]string {
 	labels := map[string]string{"arch": runtime.GOARCH}
 	if hostname != "" {
 		labels["host"] = hostname
 	}
-	maps.Copy(labels, said)
+	maps.Copy(labels, values)
 	return labels
 }
 
@@ -727,11 +727,11 @@ func (s Server) LocalOnly() bool { return s.Listen.Loopback() && s.Store.File() 
 // JobDefaults returns the defaults of jobs.
 func (s Server) JobDefaults() job.Defaults {
 	d := job.Defaults{Timezone: string(s.Timezone), Policy: s.Defaults.Policy}
-	for name, said := range s.Defaults.Namespaces {
+	for name, defaults := range s.Defaults.Namespaces {
 		if d.Namespaces == nil {
 			d.Namespaces = map[string]job.Defaults{}
 		}
-		d.Namespaces[name] = job.Defaults{Timezone: string(said.Timezone), Policy: said.Policy}
+		d.Namespaces[name] = job.Defaults{Timezone: string(defaults.Timezone), Policy: defaults.Policy}
 	}
 	return d
 }

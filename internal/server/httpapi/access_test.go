@@ -211,21 +211,21 @@ func TestNoSpellingOfARouteAvoidsTheToken(t *testing.T) {
 
 func TestInvalidTokensGetTheSameAnswer(t *testing.T) {
 	s := newServer(t)
-	var said string
+	var text string
 	for _, header := range []string{"Bearer wrong", "Bearer " + token[:4], "Bearer " + strings.ToUpper(token), "Basic " + token, "Bearer belfry_" + strings.Repeat("x", 43)} {
 		w := s.from("192.0.2.1:1", header, "GET", "/api/v1/jobs", "")
 		if w.Code != http.StatusUnauthorized || w.Header().Get("WWW-Authenticate") == "" {
 			t.Errorf("%q has the status %d, %v", header, w.Code, w.Header())
 		}
-		if said == "" {
-			said = w.Body.String()
+		if text == "" {
+			text = w.Body.String()
 		}
-		if w.Body.String() != said {
-			t.Errorf("the answer to %q is %s, and to another one %s", header, w.Body, said)
+		if w.Body.String() != text {
+			t.Errorf("the answer to %q is %s, and to another one %s", header, w.Body, text)
 		}
 	}
-	if !strings.Contains(said, "belfry token reset") {
-		t.Errorf("there is no way out in %s", said)
+	if !strings.Contains(text, "belfry token reset") {
+		t.Errorf("there is no way out in %s", text)
 	}
 }
 

@@ -88,9 +88,9 @@ func TestBackfillOfASplitJobCreatesAllShards(t *testing.T) {
 	s := newServer(t)
 	s.node()
 	ok[client.Change](s, "POST", "/api/v1/jobs", `{"name": "hourly", "schedule": {"every": "1h"}, "run": {"shell": "true"}, "place": {"shards": 2}}`)
-	made := ok[client.Backfill](s, "POST", hourlyFilled, threeHours)
-	if made.Made != 6 || made.Items[1].Shard != 1 || made.Items[1].Shards != 2 || made.Items[1].Run == made.Items[0].Run {
-		t.Errorf("it has made %+v", made)
+	backfill := ok[client.Backfill](s, "POST", hourlyFilled, threeHours)
+	if backfill.Made != 6 || backfill.Items[1].Shard != 1 || backfill.Items[1].Shards != 2 || backfill.Items[1].Run == backfill.Items[0].Run {
+		t.Errorf("it has made %+v", backfill)
 	}
 }
 

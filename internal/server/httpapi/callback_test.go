@@ -23,11 +23,11 @@ func (w *world) handOver(number int64, secret string) (path string, run job.ID) 
 		w.t.Fatal(err)
 	}
 	n := w.node()
-	made, err := w.store.Trigger(ctx, []store.TriggerItem{{ID: w.id(), Job: j.Definition.UID, Kind: job.RunByHand, Key: w.id().String(), Session: n.session, Actor: "alice"}})
+	outcomes, err := w.store.Trigger(ctx, []store.TriggerItem{{ID: w.id(), Job: j.Definition.UID, Kind: job.RunByHand, Key: w.id().String(), Session: n.session, Actor: "alice"}})
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	a := store.Attempt{Job: j.Definition.UID, Run: made[0].Run, Number: 1, Token: w.id()}
+	a := store.Attempt{Job: j.Definition.UID, Run: outcomes[0].Run, Number: 1, Token: w.id()}
 	if _, err := w.store.Claim(ctx, n.session, []store.Attempt{a}); err != nil {
 		w.t.Fatal(err)
 	}

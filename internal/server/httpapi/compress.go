@@ -37,7 +37,7 @@ type compressor struct {
 	http.ResponseWriter
 	read    bool // of a read
 	status  int
-	held    []byte
+	buffer  []byte
 	decided bool
 	z       *gzip.Writer
 }
@@ -66,8 +66,8 @@ func (c *compressor) Write(data []byte) (int, error) {
 		c.WriteHeader(http.StatusOK)
 	}
 	if !c.decided {
-		if len(c.held)+len(data) < compressFrom {
-			c.held = append(c.held, data...)
+		if len(c.buffer)+len(data) < compressFrom {
+			c.buffer = append(c.buffer, data...)
 			return len(data), nil
 		}
 		c.decide(true)
@@ -88,16 +88,16 @@ func (c *compressor) decide(compress bool) {
 		c.z.Reset(c.ResponseWriter)
 	}
 	c.ResponseWriter.WriteHeader(c.status)
-	if len(c.held) == 0 {
+	if len(c.buffer) == 0 {
 		return
 	}
-	held := c.held
-	c.held = nil
+	data := c.buffer
+	c.buffer = nil
 	if c.z != nil {
-		_, _ = c.z.Write(held)
+		_, _ = c.z.Write(data)
 		return
 	}
-	_, _ = c.ResponseWriter.Write(held)
+	_, _ = c.ResponseWriter.Write(data)
 }
 
 // FlushError sends what there is so far.

@@ -278,7 +278,7 @@ type madeRunOutput struct {
 	Body   client.Run
 }
 
-func made(m service.Made, err error) (*madeRunOutput, error) {
+func runOutput(m service.Made, err error) (*madeRunOutput, error) {
 	out := &madeRunOutput{Status: http.StatusOK, Body: m.Run}
 	if m.New {
 		out.Status = http.StatusCreated
@@ -287,7 +287,7 @@ func made(m service.Made, err error) (*madeRunOutput, error) {
 }
 
 func (a *api) runJob(ctx context.Context, in *runJobInput) (*madeRunOutput, error) {
-	return made(a.Service.Runs.Start(ctx, caller(ctx), in.name(), given(in.Body), in.IdempotencyKey))
+	return runOutput(a.Service.Runs.Start(ctx, caller(ctx), in.name(), given(in.Body), in.IdempotencyKey))
 }
 
 type reportInput struct {

@@ -27,7 +27,7 @@ func (a *api) pingRoutes() {
 }
 
 func (a *api) ping(w http.ResponseWriter, r *http.Request) {
-	said, ok := pingOf(r.PathValue("signal"))
+	report, ok := pingOf(r.PathValue("signal"))
 	if !ok {
 		a.writeProblem(w, refuse(client.TypeNotFound, "no ping ends like this").withHint("it ends with nothing, /start, /fail or an exit code from 0 to 255"))
 		return
@@ -36,10 +36,10 @@ func (a *api) ping(w http.ResponseWriter, r *http.Request) {
 		auth.Shown(ctx)
 		body, err := io.ReadAll(io.LimitReader(r.Body, pingBodyMax))
 		if err != nil {
-			return said, &service.Error{Type: client.TypeMalformed, Detail: reason.Say(phrase.BodyUnread)}
+			return report, &service.Error{Type: client.TypeMalformed, Detail: reason.Say(phrase.BodyUnread)}
 		}
-		said.Output = strings.ToValidUTF8(string(body), "\uFFFD")
-		return said, nil
+		report.Output = strings.ToValidUTF8(string(body), "\uFFFD")
+		return report, nil
 	})
 	if err != nil {
 		a.writeProblem(w, a.asProblem(r.Context(), err))
@@ -63,9 +63,9 @@ func pingOf(signal string) (client.Report, bool) {
 		return client.Report{}, false
 	}
 	exit := int(code)
-	said := client.Report{State: client.ReportSucceeded, ExitCode: &exit}
+	report := client.Report{State: client.ReportSucceeded, ExitCode: &exit}
 	if exit != 0 {
-		said.State = client.ReportFailed
+		report.State = client.ReportFailed
 	}
-	return said, true
+	return report, true
 }

@@ -96,7 +96,7 @@ type retryRunInput struct {
 }
 
 func (a *api) retryRun(ctx context.Context, in *retryRunInput) (*madeRunOutput, error) {
-	return made(a.Service.Runs.Retry(ctx, caller(ctx), in.ID, given(in.Body), in.IdempotencyKey))
+	return runOutput(a.Service.Runs.Retry(ctx, caller(ctx), in.ID, given(in.Body), in.IdempotencyKey))
 }
 
 type retryRunsInput struct {

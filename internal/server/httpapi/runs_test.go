@@ -698,8 +698,8 @@ func TestARetryHasAKeyOfItsOwn(t *testing.T) {
 		s.pass(time.Minute)
 	}
 	retry := func(run client.Run) string { return "/api/v1/runs/" + run.ID.String() + "/retry" }
-	made := ok[client.Run](s, "POST", retry(ended[0]), "", "Idempotency-Key", "k")
-	if again := ok[client.Run](s, "POST", retry(ended[0]), "", "Idempotency-Key", "k"); again.ID != made.ID {
+	request := ok[client.Run](s, "POST", retry(ended[0]), "", "Idempotency-Key", "k")
+	if again := ok[client.Run](s, "POST", retry(ended[0]), "", "Idempotency-Key", "k"); again.ID != request.ID {
 		t.Error("the same request has made another run")
 	}
 	s.refused(client.TypeInvalid, 422, "POST", retry(ended[1]), "", "Idempotency-Key", "k")

@@ -120,8 +120,8 @@ type createTokenOutput struct {
 }
 
 func (a *api) createToken(ctx context.Context, in *createTokenInput) (*createTokenOutput, error) {
-	made, err := a.Service.Access.Create(ctx, caller(ctx), in.Body)
-	return &createTokenOutput{Status: http.StatusCreated, CacheControl: "no-store", Body: made}, err
+	token, err := a.Service.Access.Create(ctx, caller(ctx), in.Body)
+	return &createTokenOutput{Status: http.StatusCreated, CacheControl: "no-store", Body: token}, err
 }
 
 // sessionRoutes begin, list and end sessions of browsers.

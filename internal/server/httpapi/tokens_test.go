@@ -19,27 +19,27 @@ import (
 
 func TestTokenIsCreatedShownOnceUsedAndRevoked(t *testing.T) {
 	s := newServer(t)
-	made := ok[client.NewToken](s, "POST", "/api/v1/tokens", `{"name": "ci", "role": "viewer", "namespace": "web", "expires_in": "30d"}`)
-	if made.Name != "ci" || made.Role != client.RoleViewer || made.Namespace != "web" || made.By != "alice" || !made.Expires.Equal(s.clock().Add(30*24*time.Hour)) {
-		t.Errorf("the token is %+v", made)
+	token := ok[client.NewToken](s, "POST", "/api/v1/tokens", `{"name": "ci", "role": "viewer", "namespace": "web", "expires_in": "30d"}`)
+	if token.Name != "ci" || token.Role != client.RoleViewer || token.Namespace != "web" || token.By != "alice" || !token.Expires.Equal(s.clock().Add(30*24*time.Hour)) {
+		t.Errorf("the token is %+v", token)
 	}
-	if len(made.Secret) < 43 {
-		t.Errorf("the secret %q has less than 256 bits", made.Secret)
+	if len(token.Secret) < 43 {
+		t.Errorf("the secret %q has less than 256 bits", token.Secret)
 	}
-	if w := s.as(made.Secret, "GET", "/api/v1/jobs", ""); w.Code != http.StatusOK {
+	if w := s.as(token.Secret, "GET", "/api/v1/jobs", ""); w.Code != http.StatusOK {
 		t.Errorf("with it the status is %d: %s", w.Code, w.Body)
 	}
 	page := s.call("GET", "/api/v1/tokens", "").Body.String()
-	if !strings.Contains(page, `"name":"ci"`) || strings.Contains(page, made.Secret) || strings.Contains(page, "secret") {
+	if !strings.Contains(page, `"name":"ci"`) || strings.Contains(page, token.Secret) || strings.Contains(page, "secret") {
 		t.Errorf("the list is %s", page)
 	}
-	if audit := s.call("GET", "/api/v1/audit", "").Body.String(); !strings.Contains(audit, "viewer in the namespace web, until 2026-12-20T14:00:00Z") || strings.Contains(audit, made.Secret) {
+	if audit := s.call("GET", "/api/v1/audit", "").Body.String(); !strings.Contains(audit, "viewer in the namespace web, until 2026-12-20T14:00:00Z") || strings.Contains(audit, token.Secret) {
 		t.Errorf("the audit is %s", audit)
 	}
 	if w := s.call("DELETE", "/api/v1/tokens/ci", ""); w.Code != http.StatusNoContent {
 		t.Errorf("revoking has the status %d: %s", w.Code, w.Body)
 	}
-	if w := s.as(made.Secret, "GET", "/api/v1/jobs", ""); w.Code != http.StatusUnauthorized {
+	if w := s.as(token.Secret, "GET", "/api/v1/jobs", ""); w.Code != http.StatusUnauthorized {
 		t.Errorf("once it was revoked the status is %d", w.Code)
 	}
 	s.refused(client.TypeNotFound, 404, "DELETE", "/api/v1/tokens/ci", "")
@@ -47,9 +47,9 @@ func TestTokenIsCreatedShownOnceUsedAndRevoked(t *testing.T) {
 
 func TestATokenThatHasExpiredSaysSo(t *testing.T) {
 	s := newServer(t)
-	made := ok[client.NewToken](s, "POST", "/api/v1/tokens", `{"name": "short", "role": "admin", "expires_in": "1h"}`)
+	token := ok[client.NewToken](s, "POST", "/api/v1/tokens", `{"name": "short", "role": "admin", "expires_in": "1h"}`)
 	s.pass(time.Hour)
-	w := s.as(made.Secret, "GET", "/api/v1/jobs", "")
+	w := s.as(token.Secret, "GET", "/api/v1/jobs", "")
 	if w.Code != http.StatusUnauthorized || !strings.Contains(w.Body.String(), "the token short has expired at 2026-11-20T15:00:00Z") {
 		t.Errorf("status %d: %s", w.Code, w.Body)
 	}
@@ -189,21 +189,21 @@ func TestAPersonSignsInOnACommandLine(t *testing.T) {
 	s.refused(client.TypeUnauthenticated, 401, "POST", "/api/v1/sign-in", fmt.Sprintf(body, "guessed", verifier))
 	s.refused(client.TypeInvalid, 422, "POST", "/api/v1/sign-in", fmt.Sprintf(body, code, "short"))
 	answer := s.from("192.0.2.1:1", "", "POST", "/api/v1/sign-in", fmt.Sprintf(body, code, verifier))
-	var made client.NewSession
-	if err := json.Unmarshal(answer.Body.Bytes(), &made); err != nil || answer.Code != http.StatusCreated || answer.Header().Get("Cache-Control") != "no-store" {
+	var session client.NewSession
+	if err := json.Unmarshal(answer.Body.Bytes(), &session); err != nil || answer.Code != http.StatusCreated || answer.Header().Get("Cache-Control") != "no-store" {
 		t.Fatalf("the session: %d, %s, %v", answer.Code, answer.Body, err)
 	}
-	if made.Person != "sso:ann@example.com" || made.Roles != "runner in web" || !made.Expires.Equal(s.clock().Add(8*time.Hour)) {
-		t.Errorf("the session is %+v", made)
+	if session.Person != "sso:ann@example.com" || session.Roles != "runner in web" || !session.Expires.Equal(s.clock().Add(8*time.Hour)) {
+		t.Errorf("the session is %+v", session)
 	}
 	s.refused(client.TypeUnauthenticated, 401, "POST", "/api/v1/sign-in", fmt.Sprintf(body, code, verifier))
 
 	// The session has the roles of the person, and the audit names the person.
 	ok[client.Change](s, "POST", "/api/v1/jobs", webJob)
-	if w := s.as(made.Secret, "POST", "/api/v1/jobs/web/a/run", ""); w.Code != http.StatusCreated {
+	if w := s.as(session.Secret, "POST", "/api/v1/jobs/web/a/run", ""); w.Code != http.StatusCreated {
 		t.Errorf("a runner cannot run a job: %d, %s", w.Code, w.Body)
 	}
-	if w := s.as(made.Secret, "DELETE", "/api/v1/jobs/web/a", ""); w.Code != http.StatusForbidden {
+	if w := s.as(session.Secret, "DELETE", "/api/v1/jobs/web/a", ""); w.Code != http.StatusForbidden {
 		t.Errorf("a runner deletes a job: %d", w.Code)
 	}
 	records := ok[client.Page[client.AuditRecord]](s, "GET", "/api/v1/audit?actor=sso:ann@example.com", "").Items
@@ -214,10 +214,10 @@ func TestAPersonSignsInOnACommandLine(t *testing.T) {
 		t.Errorf("the sessions are %+v", page.Items)
 	}
 
-	if w := s.as(made.Secret, "DELETE", "/api/v1/sign-in", ""); w.Code != http.StatusNoContent {
+	if w := s.as(session.Secret, "DELETE", "/api/v1/sign-in", ""); w.Code != http.StatusNoContent {
 		t.Errorf("the end of the session: %d, %s", w.Code, w.Body)
 	}
-	if w := s.as(made.Secret, "GET", "/api/v1/jobs", ""); w.Code != http.StatusUnauthorized {
+	if w := s.as(session.Secret, "GET", "/api/v1/jobs", ""); w.Code != http.StatusUnauthorized {
 		t.Errorf("an ended session gets %d", w.Code)
 	}
 	s.refused(client.TypeConflict, 409, "DELETE", "/api/v1/sign-in", "") // a token has no session

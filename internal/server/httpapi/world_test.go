@@ -148,11 +148,11 @@ func (w *world) fill() {
 
 	n := w.node()
 	for _, run := range []*client.Run{&w.ended, &w.active} {
-		made, err := w.store.Trigger(ctx, []store.TriggerItem{{
+		outcomes, err := w.store.Trigger(ctx, []store.TriggerItem{{
 			ID: w.id(), Job: j.Definition.UID, Kind: job.RunByHand, Key: w.id().String(), Session: n.session, Actor: "alice",
 		}})
 		must(err)
-		*run = client.Run{ID: made[0].Run, Attempt: 1}
+		*run = client.Run{ID: outcomes[0].Run, Attempt: 1}
 		n.start(*run)
 		if run == &w.ended {
 			n.finish(*run, job.OutcomeSucceeded, n.wrote(*run, "one\ntwo\n")...)
@@ -242,17 +242,17 @@ func (w *world) flow() job.ID {
 		w.t.Fatal(err)
 	}
 	n := w.node()
-	made, err := w.store.Trigger(w.t.Context(), []store.TriggerItem{{
+	outcomes, err := w.store.Trigger(w.t.Context(), []store.TriggerItem{{
 		ID: w.id(), Job: j.Definition.UID, Kind: job.RunByHand, Key: w.id().String(), Session: n.session, Actor: "alice",
 	}})
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	// The claim starts the flow, which no node runs.
-	if _, err := w.store.Claim(w.t.Context(), n.session, []store.Attempt{{Job: j.Definition.UID, Run: made[0].Run, Number: 1, Token: w.id()}}); err != nil {
+	if _, err := w.store.Claim(w.t.Context(), n.session, []store.Attempt{{Job: j.Definition.UID, Run: outcomes[0].Run, Number: 1, Token: w.id()}}); err != nil {
 		w.t.Fatal(err)
 	}
-	return made[0].Run
+	return outcomes[0].Run
 }
 
 // request makes a request that the server need not refuse.

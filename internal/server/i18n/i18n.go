@@ -50,24 +50,24 @@ func (l Lang) T(key string, values ...any) string {
 	if !ok {
 		return key
 	}
-	said := t.en
+	text := t.en
 	if l == Chinese {
-		said = t.zh
+		text = t.zh
 	}
-	one, many, divided := strings.Cut(said, "|")
+	one, many, divided := strings.Cut(text, "|")
 	if divided {
-		said = many
+		text = many
 	}
 	for i := 0; i+1 < len(values); i += 2 {
 		name, value := fmt.Sprint(values[i]), fmt.Sprint(values[i+1])
 		if name == "n" && divided && value == "1" {
-			said = one
+			text = one
 		}
 	}
 	for i := 0; i+1 < len(values); i += 2 {
-		said = strings.ReplaceAll(said, "{"+fmt.Sprint(values[i])+"}", fmt.Sprint(values[i+1]))
+		text = strings.ReplaceAll(text, "{"+fmt.Sprint(values[i])+"}", fmt.Sprint(values[i+1]))
 	}
-	return said
+	return text
 }
 
 // Choose returns the language of a reader: the one that was chosen, else the first known one

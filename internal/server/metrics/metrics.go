@@ -458,14 +458,14 @@ func (m *Metrics) writeJobs(ctx context.Context, p *page, s Sources, jobs []*sto
 func (m *Metrics) failuresOf(jobs []*store.Job) []int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	list, kept := make([]int64, len(jobs)), make(map[job.ID]int64, len(jobs))
+	list, counts := make([]int64, len(jobs)), make(map[job.ID]int64, len(jobs))
 	for i, j := range jobs {
 		m.inNamespace(j.Filled.Namespace)
 		if n, counted := m.failures[j.Definition.UID]; counted {
-			list[i], kept[j.Definition.UID] = n, n
+			list[i], counts[j.Definition.UID] = n, n
 		}
 	}
-	m.failures = kept
+	m.failures = counts
 	return list
 }
 

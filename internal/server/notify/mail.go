@@ -117,9 +117,9 @@ func deliver(client *smtp.Client, to *job.MailService, text []byte) error {
 // mailFailure classifies an error of a mail server.
 func mailFailure(err error, sent bool) *notification.Failure {
 	f := &notification.Failure{Err: fmt.Errorf("the server for mail: %w", err), Unsure: sent}
-	var said *textproto.Error
-	if errors.As(err, &said) {
-		f.Unsure, f.Refused = false, said.Code >= 500
+	var smtpErr *textproto.Error
+	if errors.As(err, &smtpErr) {
+		f.Unsure, f.Refused = false, smtpErr.Code >= 500
 	}
 	var certificate *tls.CertificateVerificationError
 	f.Refused = f.Refused || errors.As(err, &certificate)

@@ -215,7 +215,7 @@ func (n *Notifier) pass(ctx context.Context) error {
 	if len(list) == 0 && !n.lease.own {
 		return nil // most servers have none, and no further work
 	}
-	if held, err := n.hold(ctx); err != nil || !held {
+	if hadSlot, err := n.hold(ctx); err != nil || !hadSlot {
 		return err
 	}
 	if err := n.take(ctx, list); err != nil {

@@ -198,8 +198,8 @@ func marshal(v any) ([]byte, error) {
 
 func statusError(status int, body []byte) error {
 	text := "status " + strconv.Itoa(status)
-	if said := strings.Join(strings.Fields(strings.ToValidUTF8(string(body), "?")), " "); said != "" && !strings.HasPrefix(said, "<") {
-		text += ": " + said[:min(len(said), shownMax)]
+	if words := strings.Join(strings.Fields(strings.ToValidUTF8(string(body), "?")), " "); words != "" && !strings.HasPrefix(words, "<") {
+		text += ": " + words[:min(len(words), shownMax)]
 	}
 	return errors.New(text)
 }
@@ -229,16 +229,16 @@ func (s *Sender) retryAfter(r *http.Response) time.Duration {
 
 // saidWait returns the pause that Discord or Telegram requests in the body of an answer.
 func saidWait(body []byte) time.Duration {
-	var said struct {
+	var answer struct {
 		RetryAfter float64 `json:"retry_after"`
 		Parameters struct {
 			RetryAfter float64 `json:"retry_after"`
 		} `json:"parameters"`
 	}
-	if json.Unmarshal(body, &said) != nil {
+	if json.Unmarshal(body, &answer) != nil {
 		return 0
 	}
-	seconds := max(said.RetryAfter, said.Parameters.RetryAfter)
+	seconds := max(answer.RetryAfter, answer.Parameters.RetryAfter)
 	if seconds <= 0 || seconds >= retryAfterMax {
 		return 0
 	}
@@ -251,11 +251,11 @@ const retryAfterMax = 1e6
 // coded is the answer of services that report errors by number.
 func coded(field string, busy map[int]time.Duration) func([]byte) error {
 	return func(body []byte) error {
-		var said map[string]any
-		if err := json.Unmarshal(body, &said); err != nil {
+		var answer map[string]any
+		if err := json.Unmarshal(body, &answer); err != nil {
 			return &notification.Failure{Err: statusError(http.StatusOK, body), Unsure: true}
 		}
-		number, ok := said[field].(float64)
+		number, ok := answer[field].(float64)
 		if !ok || number == 0 {
 			return nil
 		}

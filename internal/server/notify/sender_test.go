@@ -356,9 +356,9 @@ func TestWeCom(t *testing.T) {
 	if err := s.Send(t.Context(), c, long); err != nil {
 		t.Fatal(err)
 	}
-	var said struct{ Text struct{ Content string } }
-	if err := json.Unmarshal([]byte(fake.body), &said); err != nil || len(said.Text.Content) > weComMax || !strings.Contains(said.Text.Content, "ééé…") {
-		t.Errorf("a long text has %d bytes, %v", len(said.Text.Content), err)
+	var reply struct{ Text struct{ Content string } }
+	if err := json.Unmarshal([]byte(fake.body), &reply); err != nil || len(reply.Text.Content) > weComMax || !strings.Contains(reply.Text.Content, "ééé…") {
+		t.Errorf("a long text has %d bytes, %v", len(reply.Text.Content), err)
 	}
 }
 
@@ -571,8 +571,8 @@ func TestMailRequiresTheConfiguredEncryption(t *testing.T) {
 	s := newTestSender(t, map[string]string{"pw": "pw"})
 	c := to(t, fmt.Sprintf("{mail: {server: %q, from: a@b.org, to: [c@d.org], username: u, password: {file: pw}}}", server.Addr()))
 	isRefused(t, s.Send(t.Context(), c, message(c)), "does not offer STARTTLS")
-	if said := strings.Join(<-server.said, "\n"); strings.Contains(said, "AUTH") {
-		t.Errorf("the server has received %s", said)
+	if text := strings.Join(<-server.said, "\n"); strings.Contains(text, "AUTH") {
+		t.Errorf("the server has received %s", text)
 	}
 }
 
@@ -583,8 +583,8 @@ func TestPlainMailToAServerWithoutEncryption(t *testing.T) {
 	if err := s.Send(t.Context(), c, message(c)); err != nil {
 		t.Fatal(err)
 	}
-	if said := strings.Join(<-server.said, "\n"); !strings.Contains(said, "Content-Type: text/plain; charset=utf-8") || strings.Contains(said, "html") {
-		t.Errorf("the server has received %s", said)
+	if text := strings.Join(<-server.said, "\n"); !strings.Contains(text, "Content-Type: text/plain; charset=utf-8") || strings.Contains(text, "html") {
+		t.Errorf("the server has received %s", text)
 	}
 }
 

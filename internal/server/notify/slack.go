@@ -55,18 +55,18 @@ func (s *Sender) slack(ctx context.Context, c *job.Channel, m *notification.Mess
 var slackBusy = map[string]bool{"ratelimited": true, "rate_limited": true, "internal_error": true, "fatal_error": true, "service_unavailable": true, "request_timeout": true}
 
 func slackAnswer(body []byte) error {
-	var said struct {
+	var answer struct {
 		OK    bool   `json:"ok"`
 		Error string `json:"error"`
 	}
-	if err := json.Unmarshal(body, &said); err != nil {
+	if err := json.Unmarshal(body, &answer); err != nil {
 		return &notification.Failure{Err: statusError(200, body), Unsure: true}
 	}
-	if said.OK {
+	if answer.OK {
 		return nil
 	}
-	f := refused("Slack says %s", said.Error)
-	if slackBusy[said.Error] {
+	f := refused("Slack says %s", answer.Error)
+	if slackBusy[answer.Error] {
 		f.Refused, f.After = false, 30*time.Second
 	}
 	return f

@@ -36,7 +36,7 @@ type applyStore interface {
 
 // Documents applies documents to the store.
 type Documents struct {
-	*shared
+	*base
 	rules *rulebook
 	store applyStore
 }
@@ -74,18 +74,18 @@ type step struct {
 // Apply creates and changes jobs, calendars, pools and channels to match documents. All documents are
 // checked before the first is written. Jobs are written in batches: a store that fails in
 // the middle keeps some of them, and applying again does the rest.
-func (d *Documents) Apply(ctx context.Context, who Caller, said client.Apply) (client.Applied, error) {
+func (d *Documents) Apply(ctx context.Context, who Caller, request client.Apply) (client.Applied, error) {
 	if err := who.May(Define); err != nil {
 		return client.Applied{}, err
 	}
-	if said.Prune && said.Owner == "" {
+	if request.Prune && request.Owner == "" {
 		return client.Applied{}, WrongField("owner", phrase.Missing, phrase.PruneNeedsOwner)
 	}
 	const many = 100 // the fewest documents for it
-	if len(said.Documents) >= many {
+	if len(request.Documents) >= many {
 		defer garbage.NeedRoom()()
 	}
-	steps, wrong, err := decodeAll(said.Documents)
+	steps, wrong, err := decodeAll(request.Documents)
 	if err != nil {
 		return client.Applied{}, err
 	}
@@ -97,11 +97,11 @@ func (d *Documents) Apply(ctx context.Context, who Caller, said client.Apply) (c
 	if err := d.checkAll(ctx, steps, wrong); err != nil {
 		return client.Applied{}, err
 	}
-	if err := d.compareAll(ctx, steps, said.Owner); err != nil {
+	if err := d.compareAll(ctx, steps, request.Owner); err != nil {
 		return client.Applied{}, err
 	}
-	if said.Prune {
-		pruned, err := d.prune(ctx, who, steps, said.Owner)
+	if request.Prune {
+		pruned, err := d.prune(ctx, who, steps, request.Owner)
 		if err != nil {
 			return client.Applied{}, err
 		}
@@ -111,12 +111,12 @@ func (d *Documents) Apply(ctx context.Context, who Caller, said client.Apply) (c
 	if err := d.warnOfBarred(ctx, steps); err != nil {
 		return client.Applied{}, err
 	}
-	if said.Diff {
+	if request.Diff {
 		if err := diffAll(steps); err != nil {
 			return client.Applied{}, err
 		}
 	}
-	if !said.DryRun {
+	if !request.DryRun {
 		if ctx, err = grouped(ctx); err != nil {
 			return client.Applied{}, err
 		}
@@ -127,7 +127,7 @@ func (d *Documents) Apply(ctx context.Context, who Caller, said client.Apply) (c
 			return client.Applied{}, err
 		}
 	}
-	applied := client.Applied{DryRun: said.DryRun, Results: make([]client.ApplyResult, len(steps))}
+	applied := client.Applied{DryRun: request.DryRun, Results: make([]client.ApplyResult, len(steps))}
 	for i, s := range steps {
 		applied.Results[i] = s.result
 	}
@@ -392,10 +392,10 @@ const pruneMax = 10_000
 
 // prune finds the jobs of an owner that are not among the documents.
 func (d *Documents) prune(ctx context.Context, who Caller, steps []*step, owner string) ([]*step, error) {
-	kept := map[string]bool{}
+	names := map[string]bool{}
 	for _, s := range steps {
 		if s.document.Job != nil {
-			kept[s.result.Name] = true
+			names[s.result.Name] = true
 		}
 	}
 	var gone []*step
@@ -410,7 +410,7 @@ func (d *Documents) prune(ctx context.Context, who Caller, steps []*step, owner 
 			return nil, err
 		}
 		for _, j := range jobs {
-			if name := j.Definition.FullName(); !kept[name] {
+			if name := j.Definition.FullName(); !names[name] {
 				gone = append(gone, &step{
 					present: job.Document{Job: j.Definition}, uid: j.Definition.UID, version: j.Definition.Version,
 					result: client.ApplyResult{Kind: job.KindJob, Name: name, Result: client.Deleted},

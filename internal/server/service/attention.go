@@ -172,7 +172,7 @@ func (s *Attention) ofNodes(ctx context.Context) (list []client.Attention, err e
 	if err != nil {
 		return nil, err
 	}
-	reports, _, err := s.nodes.said(ctx, nodes, now)
+	reports, _, err := s.nodes.withReports(ctx, nodes, now)
 	if err != nil {
 		return nil, err
 	}

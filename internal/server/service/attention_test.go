@@ -41,12 +41,12 @@ func (b *bench) ends(s *Service, name string, outcome job.Outcome) {
 	if !ok {
 		namespace, own = "default", name
 	}
-	made, err := s.Runs.Start(b.t.Context(), admin, Name{namespace, own}, client.RunRequest{}, "")
+	result, err := s.Runs.Start(b.t.Context(), admin, Name{namespace, own}, client.RunRequest{}, "")
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	b.start(made.Run)
-	b.finish(made.Run, outcome)
+	b.start(result.Run)
+	b.finish(result.Run, outcome)
 	b.pass(time.Minute)
 }
 
@@ -257,23 +257,23 @@ func TestAttentionNamesSecretsThatCannotBeRead(t *testing.T) {
 	b := newBench(t)
 	s := b.serviceOn(Config{})
 	b.put(s, `{"name": "sealed", "run": {"shell": "true"}}`)
-	made, err := s.Runs.Start(t.Context(), admin, Name{"default", "sealed"}, client.RunRequest{}, "")
+	outcome, err := s.Runs.Start(t.Context(), admin, Name{"default", "sealed"}, client.RunRequest{}, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.start(made.Run)
+	b.start(outcome.Run)
 	const why = "its secrets cannot be read: it is sealed with another key"
-	attempt, err := store.ActiveRun(t.Context(), b.store, made.Run.ID)
+	attempt, err := store.ActiveRun(t.Context(), b.store, outcome.Run.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := b.store.Finish(t.Context(), b.session, []store.Result{{Attempt: attempt.Present(), Postponed: true, Reason: job.Text(why)}}); err != nil {
 		t.Fatal(err)
 	}
-	if a := attention(t, s, admin, "")[string(client.AttentionLate)+" default/sealed"]; a.Text != why || a.Run != made.Run.ID || a.Severity != client.SeverityBad {
+	if a := attention(t, s, admin, "")[string(client.AttentionLate)+" default/sealed"]; a.Text != why || a.Run != outcome.Run.ID || a.Severity != client.SeverityBad {
 		t.Errorf("attention has %+v", a)
 	}
-	run, err := s.Runs.Get(t.Context(), admin, made.Run.ID)
+	run, err := s.Runs.Get(t.Context(), admin, outcome.Run.ID)
 	if err != nil || run.State != job.StateWaiting || run.Reason != why || !run.Started.IsZero() {
 		t.Errorf("the run is %+v, %v", run, err)
 	}
@@ -428,7 +428,7 @@ func TestHintsNameMissingAndFailingChannels(t *testing.T) {
 		var list []string
 		for _, h := range about.Hints {
 			list = append(list, h.Status+" "+h.Check+": "+h.Found)
-			if said := h.FoundArgs.Reason(h.Found, h.FoundCode); reason.In(reason.Chinese, said, nil) == h.Found || h.CheckCode == "" || h.DoCode == "" {
+			if why := h.FoundArgs.Reason(h.Found, h.FoundCode); reason.In(reason.Chinese, why, nil) == h.Found || h.CheckCode == "" || h.DoCode == "" {
 				t.Errorf("the hint has no code: %+v", h)
 			}
 		}

@@ -16,7 +16,7 @@ type auditStore interface {
 
 // Audit shows changes and their actors.
 type Audit struct {
-	*shared
+	*base
 	store auditStore
 }
 
@@ -26,21 +26,21 @@ type auditPlace struct {
 }
 
 // List returns a page of changes, the latest first. A page searches a bounded part of them.
-func (s *Audit) List(ctx context.Context, who Caller, said client.AuditQuery) (client.Page[client.AuditRecord], error) {
+func (s *Audit) List(ctx context.Context, who Caller, query client.AuditQuery) (client.Page[client.AuditRecord], error) {
 	page := client.Page[client.AuditRecord]{Items: []client.AuditRecord{}}
-	of, err := who.reads(said.Namespace)
+	of, err := who.reads(query.Namespace)
 	if err != nil {
 		return page, err
 	}
 	var place auditPlace
-	if err := readToken(said.PageToken, &place); err != nil {
+	if err := readToken(query.PageToken, &place); err != nil {
 		return page, err
 	}
-	if !said.From.IsZero() && !said.To.IsZero() && !said.From.Before(said.To) {
-		return page, WrongParameter("from", phrase.NotBeforeEnd.Of(said.To.Format(time.RFC3339)))
+	if !query.From.IsZero() && !query.To.IsZero() && !query.From.Before(query.To) {
+		return page, WrongParameter("from", phrase.NotBeforeEnd.Of(query.To.Format(time.RFC3339)))
 	}
-	q := store.AuditQuery{Object: said.Object, Actor: said.Actor, Action: said.Action, Group: said.Group, From: said.From, To: said.To, Before: place.Before}
-	size, began := pageSize(said.PageSize), s.now()
+	q := store.AuditQuery{Object: query.Object, Actor: query.Actor, Action: query.Action, Group: query.Group, From: query.From, To: query.To, Before: place.Before}
+	size, began := pageSize(query.PageSize), s.now()
 	for range partsMax {
 		q.Limit = size - len(page.Items)
 		records, next, err := of.audit(ctx, s.store, q)

@@ -27,8 +27,8 @@ const (
 
 // Backfill creates a run for each scheduled time of a range in the past. Requests with the
 // same key, "" included, create the run of a scheduled time once in 24 hours.
-func (s *Runs) Backfill(ctx context.Context, who Caller, name Name, said client.BackfillRequest, key string) (client.Backfill, error) {
-	out := client.Backfill{DryRun: said.DryRun, Items: []client.BackfillRun{}}
+func (s *Runs) Backfill(ctx context.Context, who Caller, name Name, request client.BackfillRequest, key string) (client.Backfill, error) {
+	out := client.Backfill{DryRun: request.DryRun, Items: []client.BackfillRun{}}
 	j, err := s.jobs.find(ctx, who, Operate, name)
 	if err == nil {
 		err = startable(j)
@@ -40,11 +40,11 @@ func (s *Runs) Backfill(ctx context.Context, who Caller, name Name, said client.
 	if err != nil {
 		return out, err
 	}
-	said.To = cmp.Or(said.To, now)
-	if err := checkBackfill(j, &said, now); err != nil {
+	request.To = cmp.Or(request.To, now)
+	if err := checkBackfill(j, &request, now); err != nil {
 		return out, err
 	}
-	items, err := s.backfillItems(ctx, who, j, &said, now, key)
+	items, err := s.backfillItems(ctx, who, j, &request, now, key)
 	if err != nil {
 		return out, err
 	}
@@ -58,7 +58,7 @@ func (s *Runs) Backfill(ctx context.Context, who Caller, name Name, said client.
 			Scheduled: items[i].Scheduled.In(zone.Location()), Shard: items[i].Shard, Shards: items[i].Shards,
 		})
 	}
-	if said.DryRun {
+	if request.DryRun {
 		return out, nil
 	}
 	shown := out.Items
@@ -82,16 +82,16 @@ func (s *Runs) Backfill(ctx context.Context, who Caller, name Name, said client.
 }
 
 // checkBackfill returns the mistake in a request.
-func checkBackfill(j *store.Job, said *client.BackfillRequest, now time.Time) error {
+func checkBackfill(j *store.Job, request *client.BackfillRequest, now time.Time) error {
 	s := &j.Filled.Schedule
 	switch {
-	case said.From.IsZero():
+	case request.From.IsZero():
 		return WrongField("from", phrase.Missing)
-	case said.To.After(now):
+	case request.To.After(now):
 		return WrongField("to", phrase.InFuture, phrase.LeaveOutForNow)
-	case !said.From.Before(said.To):
-		return WrongField("from", phrase.NotBeforeTo.Of(said.To.Format(time.RFC3339)))
-	case said.Overlap == job.OverlapAllow && j.Filled.Policy.ConcurrencyKey != "":
+	case !request.From.Before(request.To):
+		return WrongField("from", phrase.NotBeforeTo.Of(request.To.Format(time.RFC3339)))
+	case request.Overlap == job.OverlapAllow && j.Filled.Policy.ConcurrencyKey != "":
 		return WrongField("overlap", phrase.AllowInPool, phrase.OtherOverlaps)
 	}
 	if len(s.Cron) == 0 && s.Every == 0 && len(s.At) == 0 {
@@ -107,7 +107,7 @@ func checkBackfill(j *store.Job, said *client.BackfillRequest, now time.Time) er
 
 // backfillItems returns the runs to create: for each scheduled time one run, or one for
 // each shard.
-func (s *Runs) backfillItems(ctx context.Context, who Caller, j *store.Job, said *client.BackfillRequest, now time.Time, key string) ([]store.TriggerItem, error) {
+func (s *Runs) backfillItems(ctx context.Context, who Caller, j *store.Job, req *client.BackfillRequest, now time.Time, key string) ([]store.TriggerItem, error) {
 	calendars, err := s.rules.calendars(ctx)
 	if err != nil {
 		return nil, err
@@ -116,7 +116,7 @@ func (s *Runs) backfillItems(ctx context.Context, who Caller, j *store.Job, said
 	if err != nil {
 		return nil, err
 	}
-	times, count := timing.Past(said.From, said.To, backfillMax+1, backfillCounted)
+	times, count := timing.Past(req.From, req.To, backfillMax+1, backfillCounted)
 	live, err := s.liveSessions(ctx)
 	if err != nil {
 		return nil, err
@@ -147,7 +147,7 @@ func (s *Runs) backfillItems(ctx context.Context, who Caller, j *store.Job, said
 				ID: id, Job: j.Definition.UID, Kind: job.RunBackfill, Session: p.Session, Node: p.Node, Shard: p.Shard, Shards: p.Shards,
 				// In sequence, so that waiting runs start in order.
 				Scheduled: scheduled, Due: now.Add(time.Duration(i) * time.Millisecond),
-				Overlap: cmp.Or(said.Overlap, job.OverlapQueue), Actor: who.Name,
+				Overlap: cmp.Or(req.Overlap, job.OverlapQueue), Actor: who.Name,
 			}
 			if key != "" {
 				item.Key = engine.KeyOf(scheduled) + " " + key

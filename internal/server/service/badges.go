@@ -16,7 +16,7 @@ import (
 
 // Badges show how jobs are to everyone with a link: its secret is a token that allows nothing else.
 type Badges struct {
-	*shared
+	*base
 	jobs   *Jobs
 	store  tokenStore
 	tokens Tokens

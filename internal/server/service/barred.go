@@ -11,7 +11,7 @@ import (
 )
 
 // liveSessions returns the sessions that runs can be placed on.
-func (s *shared) liveSessions(ctx context.Context) ([]store.Session, error) {
+func (s *base) liveSessions(ctx context.Context) ([]store.Session, error) {
 	sessions, err := s.nodes.Sessions(ctx)
 	if err != nil {
 		return nil, err

@@ -98,11 +98,11 @@ func (b *bench) put(s *Service, document string) Name {
 // runOf creates a job and makes a run of it.
 func (b *bench) runOf(s *Service, document string) client.Run {
 	b.t.Helper()
-	made, err := s.Runs.Start(b.t.Context(), admin, b.put(s, document), client.RunRequest{}, "")
+	outcome, err := s.Runs.Start(b.t.Context(), admin, b.put(s, document), client.RunRequest{}, "")
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	return made.Run
+	return outcome.Run
 }
 
 // start claims a run.

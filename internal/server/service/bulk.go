@@ -36,49 +36,49 @@ type Bulk struct {
 
 // Do changes all jobs that are selected, each for itself. With DryRun it counts them; with Expect
 // it refuses if another number is selected by now.
-func (s *Bulk) Do(ctx context.Context, who Caller, said client.Bulk) (client.BulkResult, error) {
-	result := client.BulkResult{DryRun: said.DryRun, Errors: []client.BulkError{}}
-	if err := mayBulk(who, said.Action); err != nil {
+func (s *Bulk) Do(ctx context.Context, who Caller, bulk client.Bulk) (client.BulkResult, error) {
+	result := client.BulkResult{DryRun: bulk.DryRun, Errors: []client.BulkError{}}
+	if err := mayBulk(who, bulk.Action); err != nil {
 		return result, err
 	}
 	right := Define
-	if said.Action == client.BulkRun {
+	if bulk.Action == client.BulkRun {
 		right = Operate
 	}
-	of, err := who.within(right, said.Namespace)
+	of, err := who.within(right, bulk.Namespace)
 	if err != nil {
 		return result, err
 	}
 	var names []Name
 	switch {
-	case said.PausedIn != "" && said.Action == client.BulkResume:
-		names, err = s.pausedIn(ctx, who, said.PausedIn)
-	case of == nil && len(said.Labels) == 0 && said.Text == "" && said.State == "" && !said.All:
+	case bulk.PausedIn != "" && bulk.Action == client.BulkResume:
+		names, err = s.pausedIn(ctx, who, bulk.PausedIn)
+	case of == nil && len(bulk.Labels) == 0 && bulk.Text == "" && bulk.State == "" && !bulk.All:
 		return result, WrongField("all", phrase.Missing, phrase.SelectJobs)
 	default:
-		names, err = s.selected(ctx, of, store.JobQuery{Labels: said.Labels, Text: said.Text, State: said.State, Limit: PageMax})
+		names, err = s.selected(ctx, of, store.JobQuery{Labels: bulk.Labels, Text: bulk.Text, State: bulk.State, Limit: PageMax})
 	}
 	if err != nil {
 		return result, err
 	}
 	result.Matched = len(names)
-	if said.Expect != nil && *said.Expect != len(names) {
-		return result, Refuse(client.TypeConflict, phrase.OthersSelected.Of(len(names), *said.Expect), phrase.CountAgain)
+	if bulk.Expect != nil && *bulk.Expect != len(names) {
+		return result, Refuse(client.TypeConflict, phrase.OthersSelected.Of(len(names), *bulk.Expect), phrase.CountAgain)
 	}
-	if said.DryRun {
+	if bulk.DryRun {
 		return result, nil
 	}
-	err = s.change(ctx, who, names, &said, "", &result)
+	err = s.change(ctx, who, names, &bulk, "", &result)
 	return result, err
 }
 
 // Each changes the jobs that are named. Requests to run with the same key run each job once.
-func (s *Bulk) Each(ctx context.Context, who Caller, names []Name, said client.Bulk, key string) (client.BulkResult, error) {
+func (s *Bulk) Each(ctx context.Context, who Caller, names []Name, bulk client.Bulk, key string) (client.BulkResult, error) {
 	result := client.BulkResult{Matched: len(names), Errors: []client.BulkError{}}
-	if err := mayBulk(who, said.Action); err != nil {
+	if err := mayBulk(who, bulk.Action); err != nil {
 		return result, err
 	}
-	err := s.change(ctx, who, names, &said, key, &result)
+	err := s.change(ctx, who, names, &bulk, key, &result)
 	return result, err
 }
 
@@ -97,7 +97,7 @@ func mayBulk(who Caller, action client.BulkAction) error {
 }
 
 // change changes each job, and records each result.
-func (s *Bulk) change(ctx context.Context, who Caller, names []Name, said *client.Bulk, key string, result *client.BulkResult) error {
+func (s *Bulk) change(ctx context.Context, who Caller, names []Name, bulk *client.Bulk, key string, result *client.BulkResult) error {
 	ctx, err := grouped(ctx)
 	if err != nil {
 		return err
@@ -107,7 +107,7 @@ func (s *Bulk) change(ctx context.Context, who Caller, names []Name, said *clien
 	mayStart := make([][]client.Run, len(names))
 	parallel.AtOnce(len(names), bulkAtOnce, func(i int) {
 		if ctx.Err() == nil {
-			mayStart[i], errs[i] = s.one(ctx, who, names[i], said, key)
+			mayStart[i], errs[i] = s.one(ctx, who, names[i], bulk, key)
 		}
 	})
 	if ctx.Err() != nil {
@@ -173,13 +173,13 @@ func (s *Bulk) pausedIn(ctx context.Context, who Caller, group string) (names []
 }
 
 // one changes one job, and returns its runs that may still start as before.
-func (s *Bulk) one(ctx context.Context, who Caller, name Name, said *client.Bulk, key string) (mayStart []client.Run, err error) {
+func (s *Bulk) one(ctx context.Context, who Caller, name Name, bulk *client.Bulk, key string) (mayStart []client.Run, err error) {
 	var out Changed
-	switch said.Action {
+	switch bulk.Action {
 	case client.BulkPause:
-		out, err = s.jobs.Pause(ctx, who, name, client.PauseRequest{Reason: said.Reason, Until: said.Until}, Expect{})
+		out, err = s.jobs.Pause(ctx, who, name, client.PauseRequest{Reason: bulk.Reason, Until: bulk.Until}, Expect{})
 	case client.BulkResume:
-		out, err = s.jobs.Resume(ctx, who, name, client.ResumeRequest{Missed: said.Missed}, Expect{})
+		out, err = s.jobs.Resume(ctx, who, name, client.ResumeRequest{Missed: bulk.Missed}, Expect{})
 	case client.BulkRun:
 		_, err = s.runs.Start(ctx, who, name, client.RunRequest{}, key)
 	case client.BulkDelete:

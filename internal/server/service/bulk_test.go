@@ -65,9 +65,9 @@ func TestBulk(t *testing.T) {
 		b.put(s, document)
 	}
 	team := map[string]string{"team": "x"}
-	do := func(who Caller, said client.Bulk) client.BulkResult {
+	do := func(who Caller, bulk client.Bulk) client.BulkResult {
 		t.Helper()
-		result, err := s.Bulk.Do(t.Context(), who, said)
+		result, err := s.Bulk.Do(t.Context(), who, bulk)
 		if err != nil {
 			t.Fatal(err)
 		}

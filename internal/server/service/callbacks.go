@@ -18,7 +18,7 @@ import (
 // Callbacks accepts the results of HTTP jobs with callback: true from the services that have
 // accepted the requests.
 type Callbacks struct {
-	*shared
+	*base
 	store interface {
 		Handovers(ctx context.Context, q store.HandoverQuery) ([]store.Handover, error)
 		Asked(ctx context.Context, list []store.Answer) error
@@ -35,7 +35,7 @@ func (s *Callbacks) Check(ctx context.Context, number int64, secret string) erro
 }
 
 // Take accepts a report with a handover's secret. A repeated report is accepted again.
-func (s *Callbacks) Take(ctx context.Context, number int64, secret string, said client.Callback) error {
+func (s *Callbacks) Take(ctx context.Context, number int64, secret string, callback client.Callback) error {
 	h, err := s.find(ctx, number, secret)
 	if err != nil {
 		return err
@@ -44,26 +44,26 @@ func (s *Callbacks) Take(ctx context.Context, number int64, secret string, said 
 	if err != nil {
 		return err
 	}
-	if said.State == client.CallbackRunning {
+	if callback.State == client.CallbackRunning {
 		if !running {
 			return Refuse(client.TypeConflict, phrase.AttemptOver, phrase.EndTheWork)
 		}
 		return s.store.Asked(ctx, []store.Answer{{Handover: *h, Seen: true}})
 	}
-	res := store.Result{Attempt: h.Attempt, Started: h.Sent, Outcome: job.OutcomeSucceeded, Reason: job.Text(said.Reason), ExitCode: said.ExitCode}
-	if said.State == client.CallbackFailed {
+	res := store.Result{Attempt: h.Attempt, Started: h.Sent, Outcome: job.OutcomeSucceeded, Reason: job.Text(callback.Reason), ExitCode: callback.ExitCode}
+	if callback.State == client.CallbackFailed {
 		res.Outcome = job.OutcomeFailed
-		if res.Reason.IsZero() && said.ExitCode != nil {
-			res.Reason = reason.ExitStatus.Of(*said.ExitCode)
+		if res.Reason.IsZero() && callback.ExitCode != nil {
+			res.Reason = reason.ExitStatus.Of(*callback.ExitCode)
 		}
 	}
-	if said.Output != "" && running {
-		if err := s.addOutput(ctx, &res, said.Output); err != nil {
+	if callback.Output != "" && running {
+		if err := s.addOutput(ctx, &res, callback.Output); err != nil {
 			return err
 		}
 	}
 	if res.Outcome.Failed() {
-		res.Cause = reason.LastLine([]byte(said.Output), false)
+		res.Cause = reason.LastLine([]byte(callback.Output), false)
 	}
 	// Of no session: any node may take the consequences.
 	got, err := s.store.Finish(ctx, job.ID{}, []store.Result{res})

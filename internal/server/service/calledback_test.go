@@ -41,9 +41,9 @@ func TestChangeNamesClaimedRunsThatWereNotReleased(t *testing.T) {
 		return s.Jobs.Pause(ctx, admin, name, client.PauseRequest{}, Expect{})
 	}
 	remove := func(s *Service, name Name) (Changed, error) { return s.Jobs.Delete(ctx, admin, name, Expect{}) }
-	apply := func(said client.Apply) func(s *Service, name Name) (Changed, error) {
+	apply := func(request client.Apply) func(s *Service, name Name) (Changed, error) {
 		return func(s *Service, _ Name) (out Changed, err error) {
-			applied, err := s.Documents.Apply(ctx, admin, said)
+			applied, err := s.Documents.Apply(ctx, admin, request)
 			for _, r := range applied.Results {
 				out.MayStart = append(out.MayStart, r.MayStart...)
 			}

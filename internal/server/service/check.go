@@ -26,16 +26,16 @@ const (
 
 // Check validates a document, in YAML or JSON, explains it and shows what it would change,
 // and saves nothing.
-func (d *Documents) Check(ctx context.Context, who Caller, said client.Check) (client.Checked, error) {
+func (d *Documents) Check(ctx context.Context, who Caller, request client.Check) (client.Checked, error) {
 	checked := client.Checked{Problems: []client.CheckProblem{}, Warnings: []client.CheckProblem{}}
 	if err := who.May(Read); err != nil {
 		return checked, err
 	}
-	lang, err := cron.ParseLang(cmp.Or(said.Lang, "en"))
+	lang, err := cron.ParseLang(cmp.Or(request.Lang, "en"))
 	if err != nil {
 		return checked, WrongField("lang", phrase.OfError(err))
 	}
-	list, err := job.Decode("", []byte(said.Text))
+	list, err := job.Decode("", []byte(request.Text))
 	var problems job.Problems
 	if err != nil && !errors.As(err, &problems) {
 		return checked, err
@@ -115,11 +115,11 @@ func (d *Documents) explain(ctx context.Context, who Caller, document job.Docume
 	if err != nil {
 		return err
 	}
-	said, err := preview.Job(filled.Job, calendars, preview.Ask{Lang: lang, From: now, Count: checkNext})
+	explanation, err := preview.Job(filled.Job, calendars, preview.Ask{Lang: lang, From: now, Count: checkNext})
 	if err != nil {
 		return err
 	}
-	checked.Preview, checked.Command = previewOf(&said), commandOf(filled.Job, said.Next)
+	checked.Preview, checked.Command = previewOf(&explanation), commandOf(filled.Job, explanation.Next)
 	live, err := d.liveSessions(ctx)
 	if err != nil {
 		return err
@@ -127,7 +127,7 @@ func (d *Documents) explain(ctx context.Context, who Caller, document job.Docume
 	if why := placement.Barred(filled.Job, live); !why.IsZero() {
 		checked.Warnings = append(checked.Warnings, shown(job.Problems{{Path: "run", Message: why}})...)
 	}
-	if why := neverDue(&store.Job{Definition: document.Job, Filled: filled.Job}); !why.IsZero() && len(said.Next) == 0 {
+	if why := neverDue(&store.Job{Definition: document.Job, Filled: filled.Job}); !why.IsZero() && len(explanation.Next) == 0 {
 		checked.Preview.Reason = why.String()
 	}
 	return nil
@@ -143,11 +143,11 @@ func commandOf(j *job.Job, next []time.Time) string {
 	if len(next) > 1 {
 		data.Next = next[1]
 	}
-	made, err := j.Expand(data)
-	if err != nil || commandText(made) == commandText(&j.Run) {
+	spec, err := j.Expand(data)
+	if err != nil || commandText(spec) == commandText(&j.Run) {
 		return ""
 	}
-	return commandText(made)
+	return commandText(spec)
 }
 
 func commandText(r *job.RunSpec) string {

@@ -223,14 +223,14 @@ func (s *Executors) Raise(ctx context.Context, who Caller, r client.NumberReques
 
 // AddPastRuns adds runs of an xxl-job-admin to the history. Existing ones stay unchanged:
 // the id is made of job, number and time.
-func (s *Executors) AddPastRuns(ctx context.Context, who Caller, said client.PastRuns) (client.PastRunsTaken, error) {
+func (s *Executors) AddPastRuns(ctx context.Context, who Caller, past client.PastRuns) (client.PastRunsTaken, error) {
 	if err := who.May(Administer); err != nil {
 		return client.PastRunsTaken{}, err
 	}
 	jobs := map[string]*store.Job{}
-	records := make([]store.Record, len(said.Items))
-	for i := range said.Items {
-		item := &said.Items[i]
+	records := make([]store.Record, len(past.Items))
+	for i := range past.Items {
+		item := &past.Items[i]
 		wrong := func(field string, detail phrase.Text) (client.PastRunsTaken, error) {
 			return client.PastRunsTaken{}, WrongField(fmt.Sprintf("items[%d].%s", i, field), detail)
 		}

@@ -53,11 +53,11 @@ func TestStepsBeginWithTheirRunsAndNotBeforeTheirFlow(t *testing.T) {
 		t.Fatal(err)
 	}
 	due := b.clock().Add(2 * time.Second)
-	made, err := b.store.Trigger(t.Context(), []store.TriggerItem{{ID: b.id(), Job: j.Definition.UID, Kind: job.RunBackfill, Key: "k", Scheduled: due, Due: due, Session: b.session, Actor: "ann"}})
+	outcomes, err := b.store.Trigger(t.Context(), []store.TriggerItem{{ID: b.id(), Job: j.Definition.UID, Kind: job.RunBackfill, Key: "k", Scheduled: due, Due: due, Session: b.session, Actor: "ann"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	id := made[0].Run
+	id := outcomes[0].Run
 	step := func(when string) client.StepState {
 		t.Helper()
 		run, err := s.Runs.Get(t.Context(), admin, id)

@@ -19,9 +19,9 @@ type jobsPlace struct {
 }
 
 // List returns a page of jobs, with defaults filled in if that is wanted.
-func (s *Jobs) List(ctx context.Context, who Caller, said client.JobQuery, filled bool) (client.JobPage, error) {
+func (s *Jobs) List(ctx context.Context, who Caller, query client.JobQuery, filled bool) (client.JobPage, error) {
 	out := client.JobPage{Page: client.Page[client.Document]{Items: []client.Document{}}}
-	page, err := s.Listed(ctx, who, said, filled)
+	page, err := s.Listed(ctx, who, query, filled)
 	if err != nil {
 		return out, err
 	}
@@ -44,21 +44,21 @@ type JobPage struct {
 }
 
 // Listed is like List, but without documents.
-func (s *Jobs) Listed(ctx context.Context, who Caller, said client.JobQuery, filled bool) (page JobPage, err error) {
-	of, err := who.reads(said.Namespace)
+func (s *Jobs) Listed(ctx context.Context, who Caller, query client.JobQuery, filled bool) (page JobPage, err error) {
+	of, err := who.reads(query.Namespace)
 	if err != nil {
 		return page, err
 	}
-	if !said.DueBefore.IsZero() && !said.Failing && said.Sort == client.ByFailure {
+	if !query.DueBefore.IsZero() && !query.Failing && query.Sort == client.ByFailure {
 		return page, WrongParameter("due_before", phrase.ByWhenDue, phrase.NoFailureSort)
 	}
 	at, err := s.store.Now(ctx)
 	if err != nil {
 		return page, err
 	}
-	recent := min(max(said.Recent, 0), RecentMax)
-	size := pageSize(said.PageSize)
-	jobs, last, next, err := s.lookFor(ctx, of, &said, size, recent, &at)
+	recent := min(max(query.Recent, 0), RecentMax)
+	size := pageSize(query.PageSize)
+	jobs, last, next, err := s.lookFor(ctx, of, &query, size, recent, &at)
 	if err != nil {
 		return page, err
 	}
@@ -89,10 +89,10 @@ const neverTime = 50 * time.Millisecond
 
 // lookFor returns a page of jobs with their last runs, and the token of the next. It moves at to
 // the moment of the first page where the order depends on it.
-func (s *Jobs) lookFor(ctx context.Context, of scope, said *client.JobQuery, size, recent int, at *time.Time) (jobs []*store.Job, last [][]store.Record, token string, err error) {
+func (s *Jobs) lookFor(ctx context.Context, of scope, query *client.JobQuery, size, recent int, at *time.Time) (jobs []*store.Job, last [][]store.Record, token string, err error) {
 	began := s.now()
-	for token = said.PageToken; ; {
-		part, next, err := s.part(ctx, of, said, token, size-len(jobs), at)
+	for token = query.PageToken; ; {
+		part, next, err := s.part(ctx, of, query, token, size-len(jobs), at)
 		if err != nil {
 			return nil, nil, "", err
 		}
@@ -101,11 +101,11 @@ func (s *Jobs) lookFor(ctx context.Context, of scope, said *client.JobQuery, siz
 			return nil, nil, "", err
 		}
 		for i, j := range part {
-			if !said.NeverRan || len(runs[i]) == 0 {
+			if !query.NeverRan || len(runs[i]) == 0 {
 				jobs, last = append(jobs, j), append(last, runs[i])
 			}
 		}
-		if token = next; token == "" || !said.NeverRan || len(jobs) == size || s.now().Sub(began) >= neverTime {
+		if token = next; token == "" || !query.NeverRan || len(jobs) == size || s.now().Sub(began) >= neverTime {
 			return jobs, last, token, nil
 		}
 	}
@@ -113,28 +113,28 @@ func (s *Jobs) lookFor(ctx context.Context, of scope, said *client.JobQuery, siz
 
 // part returns at most n jobs, some of which a selective query leaves out later, and the token of
 // what follows.
-func (s *Jobs) part(ctx context.Context, of scope, said *client.JobQuery, token string, n int, at *time.Time) (jobs []*store.Job, next string, err error) {
-	q := store.JobQuery{Text: said.Text, State: said.State, Work: said.Work, Labels: said.Labels}
+func (s *Jobs) part(ctx context.Context, of scope, query *client.JobQuery, token string, n int, at *time.Time) (jobs []*store.Job, next string, err error) {
+	q := store.JobQuery{Text: query.Text, State: query.State, Work: query.Work, Labels: query.Labels}
 	switch {
-	case said.Failing:
-		jobs, err = s.failingPart(ctx, of, said, *at)
+	case query.Failing:
+		jobs, err = s.failingPart(ctx, of, query, *at)
 		return jobs, "", err
-	case said.Sort == client.ByFailure:
+	case query.Sort == client.ByFailure:
 		var place failurePlace
 		if err := readToken(token, &place); err != nil {
 			return nil, "", err
 		}
 		place.At = cmp.Or(place.At, *at)
 		return s.jobsByFailure(ctx, of, q, place, n)
-	case (said.Sort == client.ByNext || !said.DueBefore.IsZero()) && s.planner != nil:
+	case (query.Sort == client.ByNext || !query.DueBefore.IsZero()) && s.planner != nil:
 		var place upcomingPlace
 		if err := readToken(token, &place); err != nil {
 			return nil, "", err
 		}
 		place.At = cmp.Or(place.At, *at)
 		*at = place.At
-		return s.jobsByNext(ctx, of, q, place, said.DueBefore, n)
-	case !said.DueBefore.IsZero():
+		return s.jobsByNext(ctx, of, q, place, query.DueBefore, n)
+	case !query.DueBefore.IsZero():
 		return nil, "", nil // nothing is planned here
 	}
 	var place jobsPlace
@@ -150,7 +150,7 @@ func (s *Jobs) part(ctx context.Context, of scope, said *client.JobQuery, token 
 }
 
 // failingPart returns the selected jobs whose last run failed: by name, or by when that ended.
-func (s *Jobs) failingPart(ctx context.Context, of scope, said *client.JobQuery, at time.Time) ([]*store.Job, error) {
+func (s *Jobs) failingPart(ctx context.Context, of scope, query *client.JobQuery, at time.Time) ([]*store.Job, error) {
 	jobs, ended, err := s.failing(ctx, of)
 	if err != nil {
 		return nil, err
@@ -159,11 +159,11 @@ func (s *Jobs) failingPart(ctx context.Context, of scope, said *client.JobQuery,
 	for i, j := range jobs {
 		failed[j] = failures(ended[i])[0].Attempt.Ended
 	}
-	q := store.JobQuery{Text: said.Text, State: said.State, Work: said.Work, Labels: said.Labels}
-	jobs = slices.DeleteFunc(jobs, func(j *store.Job) bool { return !selects(&q, j) || !s.isDue(j, at, said.DueBefore) })
+	q := store.JobQuery{Text: query.Text, State: query.State, Work: query.Work, Labels: query.Labels}
+	jobs = slices.DeleteFunc(jobs, func(j *store.Job) bool { return !selects(&q, j) || !s.isDue(j, at, query.DueBefore) })
 	slices.SortFunc(jobs, func(a, b *store.Job) int {
 		byName := cmp.Compare(a.Definition.FullName(), b.Definition.FullName())
-		if said.Sort == client.ByFailure {
+		if query.Sort == client.ByFailure {
 			return cmp.Or(failed[b].Compare(failed[a]), byName)
 		}
 		return byName

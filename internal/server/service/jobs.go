@@ -31,7 +31,7 @@ type jobStore interface {
 
 // Jobs creates, changes and shows jobs.
 type Jobs struct {
-	*shared
+	*base
 	rules     *rulebook
 	store     jobStore
 	revisions revisionStore
@@ -436,7 +436,7 @@ func (s *Jobs) Delete(ctx context.Context, who Caller, name Name, expect Expect)
 }
 
 // Pause pauses a job.
-func (s *Jobs) Pause(ctx context.Context, who Caller, name Name, said client.PauseRequest, expect Expect) (Changed, error) {
+func (s *Jobs) Pause(ctx context.Context, who Caller, name Name, request client.PauseRequest, expect Expect) (Changed, error) {
 	if err := who.MayIn(Define, name.Namespace); err != nil {
 		return Changed{}, err
 	}
@@ -444,24 +444,24 @@ func (s *Jobs) Pause(ctx context.Context, who Caller, name Name, said client.Pau
 	if err != nil {
 		return Changed{}, err
 	}
-	if !said.Until.IsZero() && !said.Until.After(now) {
+	if !request.Until.IsZero() && !request.Until.After(now) {
 		return Changed{}, WrongField("until", phrase.InThePast)
 	}
 	return s.edit(ctx, who, name, expect, func(j *job.Job, p *store.PutJob) {
 		j.Paused = true
-		p.Pause = store.Pause{By: who.Name, Reason: job.Text(said.Reason), Until: said.Until}
+		p.Pause = store.Pause{By: who.Name, Reason: job.Text(request.Reason), Until: request.Until}
 	})
 }
 
 // Resume ends the pause of a job.
-func (s *Jobs) Resume(ctx context.Context, who Caller, name Name, said client.ResumeRequest, expect Expect) (Changed, error) {
+func (s *Jobs) Resume(ctx context.Context, who Caller, name Name, request client.ResumeRequest, expect Expect) (Changed, error) {
 	nothing := false // to catch up with
 	out, err := s.edit(ctx, who, name, expect, func(j *job.Job, p *store.PutJob) {
 		j.Paused = false
-		p.CatchUp = said.Missed
+		p.CatchUp = request.Missed
 		nothing = len(j.Schedule.Cron)+len(j.Schedule.At) == 0 && j.Schedule.Every == 0
 	})
-	if err == nil && nothing && (said.Missed == job.MissedLatest || said.Missed == job.MissedAll) {
+	if err == nil && nothing && (request.Missed == job.MissedLatest || request.Missed == job.MissedAll) {
 		out.Warnings = append(out.Warnings, "missed: nothing to catch up: only a job with cron, every or at has scheduled times")
 	}
 	return out, err

@@ -20,7 +20,7 @@ type kindStore interface {
 
 // KindDocuments has the documents of a kind other than jobs.
 type KindDocuments struct {
-	*shared
+	*base
 	rules *rulebook
 	kind  job.Kind
 	store kindStore

@@ -39,7 +39,7 @@ func (s *Attention) lostNodes(ctx context.Context, l *notification.Lasting, _ ti
 	if err != nil {
 		return err
 	}
-	reports, _, err := s.nodes.said(ctx, nodes, now)
+	reports, _, err := s.nodes.withReports(ctx, nodes, now)
 	if err != nil {
 		return err
 	}

@@ -31,13 +31,13 @@ func (b *bench) wroteTo(run client.Run, texts ...string) (list []store.OutputChu
 
 func (b *bench) ran(s *Service, texts ...string) client.Run {
 	b.t.Helper()
-	made, err := s.Runs.Start(b.t.Context(), admin, Name{"default", "a"}, client.RunRequest{}, "")
+	outcome, err := s.Runs.Start(b.t.Context(), admin, Name{"default", "a"}, client.RunRequest{}, "")
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	b.start(made.Run)
-	b.finish(made.Run, job.OutcomeSucceeded, b.wroteTo(made.Run, texts...)...)
-	return made.Run
+	b.start(outcome.Run)
+	b.finish(outcome.Run, job.OutcomeSucceeded, b.wroteTo(outcome.Run, texts...)...)
+	return outcome.Run
 }
 
 func inShort(lines client.OutputLines) string {
@@ -186,32 +186,32 @@ func TestLinesSayWhatIsNotKept(t *testing.T) {
 	b := newBench(t)
 	s := b.serviceOn(Config{})
 	b.put(s, `{"name": "a", "run": {"shell": "true"}}`)
-	made, err := s.Runs.Start(t.Context(), admin, Name{"default", "a"}, client.RunRequest{}, "")
+	outcome, err := s.Runs.Start(t.Context(), admin, Name{"default", "a"}, client.RunRequest{}, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.start(made.Run)
-	chunks := b.wroteTo(made.Run, "one\ntw", "", "last\n")
+	b.start(outcome.Run)
+	chunks := b.wroteTo(outcome.Run, "one\ntw", "", "last\n")
 	last := chunks[len(chunks)-1]
 	if len(chunks) == 1 { // both texts are in it: the end is a chunk of its own
-		chunks = b.wroteTo(made.Run, "one\ntw")
-		last = b.wroteTo(made.Run, "last\n")[0]
+		chunks = b.wroteTo(outcome.Run, "one\ntw")
+		last = b.wroteTo(outcome.Run, "last\n")[0]
 		last.Seq = chunks[0].Seq + 1
 	}
 	last.Offset = int64(chunks[0].Offset) + int64(chunks[0].Bytes) + 5_000_000
-	b.finish(made.Run, job.OutcomeSucceeded, chunks[0], last)
+	b.finish(outcome.Run, job.OutcomeSucceeded, chunks[0], last)
 	read := func(what string, lines client.OutputLines, err error) {
 		t.Helper()
 		if err != nil || lines.LeftOut != 5_000_000 || lines.LeftOutLine != 3 {
 			t.Errorf("%s: %d bytes are missing at line %d (%v): %s", what, lines.LeftOut, lines.LeftOutLine, err, inShort(lines))
 		}
 	}
-	lines, err := s.Lines.Read(t.Context(), admin, made.Run.ID, client.LinesQuery{})
+	lines, err := s.Lines.Read(t.Context(), admin, outcome.Run.ID, client.LinesQuery{})
 	read("the last lines", lines, err)
 	if got := inShort(lines); !strings.HasPrefix(got, "of 4: 1out one 2out tw 3 … ") || !strings.HasSuffix(got, "4out last") {
 		t.Errorf("the lines are %s", got)
 	}
-	lines, err = s.Lines.Search(t.Context(), admin, made.Run.ID, client.LinesQuery{Text: "needle"})
+	lines, err = s.Lines.Search(t.Context(), admin, outcome.Run.ID, client.LinesQuery{Text: "needle"})
 	read("a search", lines, err)
 }
 

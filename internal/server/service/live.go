@@ -31,9 +31,9 @@ func (o *liveOutput) Output(ctx context.Context, run job.ID, attempt, fromSeq, l
 	if from >= liveSeq {
 		from = 0
 	}
-	kept, err := o.outputStore.Output(ctx, run, attempt, from, limit)
-	if err != nil || len(kept) > 0 || from > 0 {
-		return kept, err
+	chunks, err := o.outputStore.Output(ctx, run, attempt, from, limit)
+	if err != nil || len(chunks) > 0 || from > 0 {
+		return chunks, err
 	}
 	all, err := o.live.Log(ctx, run, attempt)
 	if err != nil {

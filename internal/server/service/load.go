@@ -23,7 +23,7 @@ const (
 
 // Load counts future starts by schedules.
 type Load struct {
-	*shared
+	*base
 	jobs *Jobs
 }
 

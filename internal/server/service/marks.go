@@ -40,8 +40,8 @@ type markStore interface {
 type mark struct {
 	Subject string                          `json:"subject"`
 	Changed time.Time                       `json:"changed"`
-	Taken   said                            `json:"taken,omitzero"`
-	Note    said                            `json:"note,omitzero"`
+	Taken   remark                          `json:"taken,omitzero"`
+	Note    remark                          `json:"note,omitzero"`
 	Snooze  *client.Snooze                  `json:"snooze,omitempty"`
 	Version int64                           `json:"version,omitempty"` // of the job, when it was snoozed
 	Causes  map[client.AttentionKind]string `json:"causes,omitempty"`  // of the problems that were snoozed
@@ -49,8 +49,8 @@ type mark struct {
 	stored int64
 }
 
-// said is what a person has said.
-type said struct {
+// remark is what a person has said.
+type remark struct {
 	By   string    `json:"by"`
 	At   time.Time `json:"at"`
 	Text string    `json:"text,omitempty"`
@@ -197,7 +197,7 @@ func (s *Attention) Wake(ctx context.Context, who Caller, r client.AttentionRequ
 // Take says that the caller looks after a problem, and Release that no one does.
 func (s *Attention) Take(ctx context.Context, who Caller, r client.AttentionRequest) ([]client.Attention, error) {
 	return s.change(ctx, who, r, "take", func(m *mark, _ []*client.Attention, _ int64, now time.Time) error {
-		m.Taken = said{By: who.Name, At: now}
+		m.Taken = remark{By: who.Name, At: now}
 		return nil
 	})
 }
@@ -205,7 +205,7 @@ func (s *Attention) Take(ctx context.Context, who Caller, r client.AttentionRequ
 // Release takes back what Take says.
 func (s *Attention) Release(ctx context.Context, who Caller, r client.AttentionRequest) ([]client.Attention, error) {
 	return s.change(ctx, who, r, "release", func(m *mark, _ []*client.Attention, _ int64, _ time.Time) error {
-		m.Taken = said{}
+		m.Taken = remark{}
 		return nil
 	})
 }
@@ -258,9 +258,9 @@ func (s *Attention) change(ctx context.Context, who Caller, r client.AttentionRe
 				version = j.Definition.Version
 			}
 			if r.Note != "" || verb == "note" {
-				m.Note = said{By: who.Name, At: now, Text: strings.TrimSpace(r.Note)}
+				m.Note = remark{By: who.Name, At: now, Text: strings.TrimSpace(r.Note)}
 				if m.Note.Text == "" {
-					m.Note = said{}
+					m.Note = remark{}
 				}
 			}
 			return apply(m, found, version, now)

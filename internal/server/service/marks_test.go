@@ -77,9 +77,9 @@ func TestProblemsAreSnoozedTakenAndNoted(t *testing.T) {
 	}
 	snoozed("after it was woken", false, client.AttentionRequest{})
 
-	said := about
-	said.Note = "ask the vendor"
-	if _, err := s.Attention.Take(t.Context(), admin, said); err != nil {
+	request := about
+	request.Note = "ask the vendor"
+	if _, err := s.Attention.Take(t.Context(), admin, request); err != nil {
 		t.Fatal(err)
 	}
 	if a := seen(); a.TakenBy != admin.Name || a.Note != "ask the vendor" || a.NoteBy != admin.Name {

@@ -47,7 +47,7 @@ func (s *Nodes) List(ctx context.Context, who Caller) ([]client.Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, _, err = s.said(ctx, list, now)
+	_, _, err = s.withReports(ctx, list, now)
 	return list, err
 }
 
@@ -60,14 +60,14 @@ func (s *Nodes) All(ctx context.Context, who Caller) ([]client.Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, gone, err := s.said(ctx, list, now)
+	_, gone, err := s.withReports(ctx, list, now)
 	list = append(list, gone...)
 	slices.SortStableFunc(list, func(x, y client.Node) int { return cmp.Compare(x.Name, y.Name) })
 	return list, err
 }
 
-// said adds the reports of nodes, and returns them with the reporting nodes that are not in the list.
-func (s *Nodes) said(ctx context.Context, list []client.Node, now time.Time) (all []nodeinfo.Info, gone []client.Node, err error) {
+// withReports adds the reports of nodes, and returns them with the reporting nodes that are not in the list.
+func (s *Nodes) withReports(ctx context.Context, list []client.Node, now time.Time) (all []nodeinfo.Info, gone []client.Node, err error) {
 	all, err = nodeinfo.List(ctx, s.store, now)
 	if err != nil {
 		return nil, nil, err

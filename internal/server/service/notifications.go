@@ -33,7 +33,7 @@ const (
 
 // Notifications shows the notifications and deliveries of channels.
 type Notifications struct {
-	*shared
+	*base
 	store noticeStore
 	send  func(ctx context.Context, c *job.Channel, m *notification.Message) error
 }

@@ -36,7 +36,7 @@ const (
 
 // Output reads and follows the output of runs.
 type Output struct {
-	*shared
+	*base
 	runs      *Runs
 	store     outputStore
 	followers *Followers

@@ -32,16 +32,16 @@ func TestRunsHaveParametersThatFit(t *testing.T) {
 			t.Errorf("with %v: %v, want %q", c.params, err, c.want)
 		}
 	}
-	made, err := s.Runs.Start(t.Context(), admin, name, client.RunRequest{Params: map[string]string{"region": "eu"}}, "")
+	outcome, err := s.Runs.Start(t.Context(), admin, name, client.RunRequest{Params: map[string]string{"region": "eu"}}, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.start(made.Run)
-	b.finish(made.Run, job.OutcomeFailed)
-	if _, err := s.Runs.Retry(t.Context(), admin, made.Run.ID, client.RetryRequest{}, ""); err != nil {
+	b.start(outcome.Run)
+	b.finish(outcome.Run, job.OutcomeFailed)
+	if _, err := s.Runs.Retry(t.Context(), admin, outcome.Run.ID, client.RetryRequest{}, ""); err != nil {
 		t.Errorf("it is not repeated: %v", err)
 	}
-	if _, err := s.Runs.Retry(t.Context(), admin, made.Run.ID, client.RetryRequest{Params: map[string]string{"rows": "-1"}}, ""); err == nil || !strings.Contains(err.Error(), "params.rows: must be at least 1") {
+	if _, err := s.Runs.Retry(t.Context(), admin, outcome.Run.ID, client.RetryRequest{Params: map[string]string{"rows": "-1"}}, ""); err == nil || !strings.Contains(err.Error(), "params.rows: must be at least 1") {
 		t.Errorf("with a wrong value it is repeated: %v", err)
 	}
 }

@@ -16,7 +16,7 @@ import (
 
 // Reports accepts other programs' reports on their work, for jobs with run.external.
 type Reports struct {
-	*shared
+	*base
 	jobs  *Jobs
 	store interface {
 		Report(ctx context.Context, r store.Report) (store.ReportOutcome, error)
@@ -41,12 +41,12 @@ func pingJob(t *store.Token) (namespace, name string, ok bool) {
 
 // Take accepts a report from the holder of a token. Reports with the same non-empty key are
 // one report.
-func (s *Reports) Take(ctx context.Context, who Caller, name Name, said client.Report, key string) (client.Reported, error) {
+func (s *Reports) Take(ctx context.Context, who Caller, name Name, report client.Report, key string) (client.Reported, error) {
 	j, err := s.jobs.find(ctx, who, Operate, name)
 	if err != nil {
 		return client.Reported{}, err
 	}
-	return s.take(ctx, j, said, key)
+	return s.take(ctx, j, report, key)
 }
 
 // RotatePingKey replaces the ping key of a job.
@@ -90,11 +90,11 @@ func (s *Reports) Ping(ctx context.Context, key string, read func(context.Contex
 	if err != nil {
 		return client.Reported{}, err
 	}
-	said, err := read(ctx)
+	report, err := read(ctx)
 	if err != nil {
 		return client.Reported{}, err
 	}
-	return s.take(ctx, j, said, "")
+	return s.take(ctx, j, report, "")
 }
 
 func notReported(j *store.Job) error {
@@ -109,25 +109,25 @@ func startable(j *store.Job) error {
 	return Refuse(client.TypeConflict, phrase.ReportedJob.Of(j.Filled.FullName()))
 }
 
-func (s *Reports) take(ctx context.Context, j *store.Job, said client.Report, key string) (client.Reported, error) {
+func (s *Reports) take(ctx context.Context, j *store.Job, report client.Report, key string) (client.Reported, error) {
 	id, err := s.newID()
 	if err != nil {
 		return client.Reported{}, err
 	}
-	r := store.Report{Job: j.Definition.UID, ID: id, Key: key, Run: said.Run, At: said.At, Lock: said.Lock, Starts: said.State == client.ReportStarted}
-	r.Result = store.Result{Started: said.Started, Outcome: job.OutcomeSucceeded, Reason: job.Text(said.Reason), ExitCode: said.ExitCode, Signal: said.Signal}
-	switch said.State {
+	r := store.Report{Job: j.Definition.UID, ID: id, Key: key, Run: report.Run, At: report.At, Lock: report.Lock, Starts: report.State == client.ReportStarted}
+	r.Result = store.Result{Started: report.Started, Outcome: job.OutcomeSucceeded, Reason: job.Text(report.Reason), ExitCode: report.ExitCode, Signal: report.Signal}
+	switch report.State {
 	case client.ReportSkipped:
 		r.Result.Outcome = job.OutcomeSkipped
 	case client.ReportFailed:
 		r.Result.Outcome = job.OutcomeFailed
-		if r.Result.Reason.IsZero() && said.ExitCode != nil {
-			r.Result.Reason = reason.ExitStatus.Of(*said.ExitCode)
+		if r.Result.Reason.IsZero() && report.ExitCode != nil {
+			r.Result.Reason = reason.ExitStatus.Of(*report.ExitCode)
 		}
-		r.Result.Cause = reason.LastLine([]byte(said.Output), false)
+		r.Result.Cause = reason.LastLine([]byte(report.Output), false)
 	}
-	if said.Output != "" {
-		if r.Result.Output, r.Result.OutputBytes, err = packed(said.Output, s.now); err != nil {
+	if report.Output != "" {
+		if r.Result.Output, r.Result.OutputBytes, err = packed(report.Output, s.now); err != nil {
 			return client.Reported{}, err
 		}
 	}

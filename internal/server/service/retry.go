@@ -18,7 +18,7 @@ import (
 
 // Retry creates a new manual run for the same moment as a finished one. The run of a flow
 // keeps successful results.
-func (s *Runs) Retry(ctx context.Context, who Caller, id job.ID, said client.RetryRequest, key string) (Made, error) {
+func (s *Runs) Retry(ctx context.Context, who Caller, id job.ID, request client.RetryRequest, key string) (Made, error) {
 	run, err := s.runOf(ctx, who, Operate, id)
 	if err != nil {
 		return Made{}, err
@@ -42,20 +42,20 @@ func (s *Runs) Retry(ctx context.Context, who Caller, id job.ID, said client.Ret
 	}
 	definition := j.Filled
 	if run.Steps != nil {
-		if definition, like.Flow, err = s.repeatFlow(ctx, j, &run, &said); err != nil {
+		if definition, like.Flow, err = s.repeatFlow(ctx, j, &run, &request); err != nil {
 			return Made{}, err
 		}
-	} else if said.ChoosesSteps() {
+	} else if request.ChoosesSteps() {
 		return Made{}, Refuse(client.TypeConflict, phrase.NoSteps.Of(id))
 	}
-	if err := CheckParams(definition, said.Params, run.Params); err != nil {
+	if err := CheckParams(definition, request.Params, run.Params); err != nil {
 		return Made{}, err
 	}
-	if len(said.Params) > 0 {
+	if len(request.Params) > 0 {
 		// Parameters of the old run that the job does not declare are for its followers.
 		like.Params = map[string]string{}
 		maps.Copy(like.Params, run.Params)
-		maps.Copy(like.Params, said.Params)
+		maps.Copy(like.Params, request.Params)
 	}
 	return s.trigger(ctx, who, j, like)
 }
@@ -63,16 +63,16 @@ func (s *Runs) Retry(ctx context.Context, who Caller, id job.ID, said client.Ret
 // RetryAll runs several finished runs again, each for itself. Requests with the same key make one
 // run of each.
 func (s *Runs) RetryAll(ctx context.Context, who Caller, runs []job.ID, key string) (client.Retries, error) {
-	made := client.Retries{Runs: []client.Run{}, Errors: []client.RetryError{}}
+	retries := client.Retries{Runs: []client.Run{}, Errors: []client.RetryError{}}
 	if err := who.May(Operate); err != nil {
-		return made, err
+		return retries, err
 	}
 	if len(runs) == 0 || len(runs) > client.RetriesMax {
-		return made, WrongField("runs", phrase.HasRuns.Of(len(runs)), phrase.FromOneTo.Of(client.RetriesMax))
+		return retries, WrongField("runs", phrase.HasRuns.Of(len(runs)), phrase.FromOneTo.Of(client.RetriesMax))
 	}
 	ctx, err := grouped(ctx)
 	if err != nil {
-		return made, err
+		return retries, err
 	}
 	for _, id := range runs {
 		again := key
@@ -82,21 +82,21 @@ func (s *Runs) RetryAll(ctx context.Context, who Caller, runs []job.ID, key stri
 		m, err := s.Retry(ctx, who, id, client.RetryRequest{}, again)
 		switch {
 		case ctx.Err() != nil:
-			return made, ctx.Err()
+			return retries, ctx.Err()
 		case err != nil:
 			why := ErrorOf(err).Detail
 			refused := client.RetryError{Run: id, Detail: why.String()}
 			refused.Code, refused.Args = why.For()
-			made.Errors = append(made.Errors, refused)
+			retries.Errors = append(retries.Errors, refused)
 		default:
-			made.Runs = append(made.Runs, m.Run)
+			retries.Runs = append(retries.Runs, m.Run)
 		}
 	}
-	return made, nil
+	return retries, nil
 }
 
 // repeatFlow returns the definition of a repeated flow, and its initial state.
-func (s *Runs) repeatFlow(ctx context.Context, j *store.Job, run *client.Run, said *client.RetryRequest) (*job.Job, []byte, error) {
+func (s *Runs) repeatFlow(ctx context.Context, j *store.Job, run *client.Run, request *client.RetryRequest) (*job.Job, []byte, error) {
 	id := run.ID
 	records, err := s.store.AttemptsOf(ctx, id)
 	if err != nil {
@@ -114,8 +114,8 @@ func (s *Runs) repeatFlow(ctx context.Context, j *store.Job, run *client.Run, sa
 	if err != nil {
 		return nil, nil, err
 	}
-	again := flow.Again{Of: id, From: said.From, Only: said.Only, Skip: said.Skip, Changed: len(said.Params) > 0}
-	if err := checkSteps(definition, said); err != nil {
+	again := flow.Again{Of: id, From: request.From, Only: request.Only, Skip: request.Skip, Changed: len(request.Params) > 0}
+	if err := checkSteps(definition, request); err != nil {
 		return nil, nil, err
 	}
 	begin := flow.Saved{Again: &again}
@@ -155,15 +155,15 @@ func (s *Runs) definitionOf(ctx context.Context, j *store.Job, version int64, ow
 			return nil, err
 		}
 	default:
-		kept, err := s.version(ctx, j, version)
+		old, err := s.version(ctx, j, version)
 		if err != nil {
 			return nil, err
 		}
-		if kept == nil {
+		if old == nil {
 			return nil, Refuse(client.TypeConflict, phrase.DefinitionGone.Of(int(version), j.Definition.FullName())).
 				hinted(phrase.StartAll.Of("belfry job run " + j.Definition.FullName()))
 		}
-		*definition = *kept
+		*definition = *old
 	}
 	if !definition.Run.IsFlow() {
 		return nil, fmt.Errorf("version %d of job %s is not a flow", version, j.Definition.FullName())
@@ -187,7 +187,7 @@ func (s *Runs) version(ctx context.Context, j *store.Job, version int64) (*job.J
 }
 
 // checkSteps reports unknown steps and contradictory choices.
-func checkSteps(definition *job.Job, said *client.RetryRequest) error {
+func checkSteps(definition *job.Job, request *client.RetryRequest) error {
 	var names []string
 	for _, step := range definition.Run.Flow.All() {
 		names = append(names, step.Name)
@@ -196,7 +196,7 @@ func checkSteps(definition *job.Job, said *client.RetryRequest) error {
 	for _, list := range []struct {
 		field string
 		names []string
-	}{{"from", said.From}, {"only", said.Only}, {"skip", said.Skip}} {
+	}{{"from", request.From}, {"only", request.Only}, {"skip", request.Skip}} {
 		for i, name := range list.names {
 			var detail, hint phrase.Text
 			switch near := spelling.Near(name, names); {
@@ -204,9 +204,9 @@ func checkSteps(definition *job.Job, said *client.RetryRequest) error {
 				detail, hint = phrase.NoFlowStep.Of(phrase.Quoted(name)), phrase.DidYouMean.Of(phrase.Quoted(near[0]))
 			case !slices.Contains(names, name):
 				detail, hint = phrase.NoFlowStep.Of(phrase.Quoted(name)), phrase.ItHas.Of(names, 0)
-			case list.field == "only" && len(said.From) > 0:
+			case list.field == "only" && len(request.From) > 0:
 				detail = phrase.NotWithFrom
-			case list.field == "skip" && (slices.Contains(said.From, name) || slices.Contains(said.Only, name)):
+			case list.field == "skip" && (slices.Contains(request.From, name) || slices.Contains(request.Only, name)):
 				detail = phrase.RunAndSkipped.Of(name)
 			default:
 				continue

@@ -80,15 +80,15 @@ func (b *rulebook) unknownSecret(ctx context.Context) func(namespace, name strin
 	type full struct{ namespace, name string }
 	known := map[full]job.Reason{}
 	return func(namespace, name string) job.Reason {
-		said, ok := known[full{namespace, name}]
+		why, ok := known[full{namespace, name}]
 		if !ok {
 			_, err := b.secrets.Get(ctx, namespace, name)
 			if missing := (*secret.Missing)(nil); errors.As(err, &missing) {
-				said = reason.Say(missing.Text())
+				why = reason.Say(missing.Text())
 			}
-			known[full{namespace, name}] = said
+			known[full{namespace, name}] = why
 		}
-		return said
+		return why
 	}
 }
 

@@ -41,11 +41,11 @@ type runStore interface {
 
 // Runs starts, cancels and shows runs, and explains why one does not start.
 type Runs struct {
-	*shared
-	jobs  *Jobs
-	rules *rulebook
-	store runStore
-	kept  func() store.Retention
+	*base
+	jobs      *Jobs
+	rules     *rulebook
+	store     runStore
+	retention func() store.Retention
 	// mayLose is set if the store may lose steps that it has acknowledged.
 	mayLose bool
 }
@@ -221,10 +221,10 @@ func (s *Runs) run(ctx context.Context, id job.ID) (client.Run, error) {
 // noRun is the error of an unknown run. Its hint says whether the run may have been removed: an id
 // has the time at which it was made.
 func (s *Runs) noRun(id job.ID) *Error {
-	made, keep := id.Time().UTC().Format(time.DateOnly), s.kept()
-	hint := phrase.RunsKept.Of(made, keep.Runs)
+	text, keep := id.Time().UTC().Format(time.DateOnly), s.retention()
+	hint := phrase.RunsKept.Of(text, keep.Runs)
 	if d := job.Duration(keep.For); d > 0 && d != job.Forever {
-		hint = phrase.RunsKeptFor.Of(made, phrase.Span(d.InWords()), keep.Runs)
+		hint = phrase.RunsKeptFor.Of(text, phrase.Span(d.InWords()), keep.Runs)
 	}
 	return Refuse(client.TypeNotFound, phrase.NoSuchRun.Of(id), hint)
 }
@@ -232,7 +232,7 @@ func (s *Runs) noRun(id job.ID) *Error {
 // KeptFor returns how long finished runs are kept, unless policy.keep of their job differs; 0 is
 // forever.
 func (s *Runs) KeptFor() time.Duration {
-	if d := s.kept().For; d != time.Duration(job.Forever) {
+	if d := s.retention().For; d != time.Duration(job.Forever) {
 		return d
 	}
 	return 0

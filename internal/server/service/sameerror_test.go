@@ -48,12 +48,12 @@ func TestRunsWithOneErrorAreListedAndRepeatedTogether(t *testing.T) {
 
 	unknown := b.id()
 	runs := []job.ID{one.Run, two.Run, unknown}
-	made, err := s.Runs.RetryAll(t.Context(), admin, runs, "once")
-	if err != nil || len(made.Runs) != 2 || made.Runs[0].RetryOf != one.Run || len(made.Errors) != 1 || made.Errors[0].Run != unknown {
-		t.Fatalf("the retries are %+v, %v", made, err)
+	retries, err := s.Runs.RetryAll(t.Context(), admin, runs, "once")
+	if err != nil || len(retries.Runs) != 2 || retries.Runs[0].RetryOf != one.Run || len(retries.Errors) != 1 || retries.Errors[0].Run != unknown {
+		t.Fatalf("the retries are %+v, %v", retries, err)
 	}
 	again, err := s.Runs.RetryAll(t.Context(), admin, runs, "once")
-	if err != nil || len(again.Runs) != 2 || again.Runs[1].ID != made.Runs[1].ID {
+	if err != nil || len(again.Runs) != 2 || again.Runs[1].ID != retries.Runs[1].ID {
 		t.Errorf("the same retries again are %+v, %v", again, err)
 	}
 	for _, n := range []int{0, client.RetriesMax + 1} {

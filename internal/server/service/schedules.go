@@ -45,26 +45,26 @@ func (s *Schedules) Preview(ctx context.Context, who Caller, q client.PreviewQue
 			return client.Preview{}, WrongParameter("job", phrase.NotFullName)
 		}
 	}
-	var said preview.Preview
+	var explanation preview.Preview
 	switch {
 	case (q.Expression == "") == (q.Schedule == ""):
 		return client.Preview{}, WrongParameter("expr", phrase.OneExpression)
 	case q.Expression != "":
-		said, err = previewExpression(&q, of, ask)
+		explanation, err = previewExpression(&q, of, ask)
 	default:
-		said, err = s.previewDocument(ctx, who, &q, of, ask)
+		explanation, err = s.previewDocument(ctx, who, &q, of, ask)
 	}
 	if err != nil {
 		return client.Preview{}, err
 	}
-	return *previewOf(&said), nil
+	return *previewOf(&explanation), nil
 }
 
 // previewOf returns a preview as clients see it.
-func previewOf(said *preview.Preview) *client.Preview {
+func previewOf(explanation *preview.Preview) *client.Preview {
 	return &client.Preview{
-		Expression: said.Expression, Timezone: said.Timezone.Name(), Description: said.Description,
-		Next: append([]time.Time{}, said.Next...), Notes: append([]string{}, slices.Concat(said.Warnings, said.Notes)...), Reason: said.Never,
+		Expression: explanation.Expression, Timezone: explanation.Timezone.Name(), Description: explanation.Description,
+		Next: append([]time.Time{}, explanation.Next...), Notes: append([]string{}, slices.Concat(explanation.Warnings, explanation.Notes)...), Reason: explanation.Never,
 	}
 }
 
@@ -88,9 +88,9 @@ func previewExpression(q *client.PreviewQuery, of Name, ask preview.Ask) (previe
 	if of.Name != "" {
 		options = append(options, cron.WithJob(of.Namespace, of.Name))
 	}
-	said, err := preview.Expression(q.Expression, zone, options, ask)
+	explanation, err := preview.Expression(q.Expression, zone, options, ask)
 	if err == nil {
-		return said, nil
+		return explanation, nil
 	}
 	refused := WrongParameter("expr", phrase.OfError(err))
 	var parse *cron.ParseError
@@ -105,7 +105,7 @@ func previewExpression(q *client.PreviewQuery, of Name, ask preview.Ask) (previe
 	if of.Name == "" && preview.MissesJob(err, q.Expression, options) {
 		refused.Errors[0].Hint, refused.Errors[0].HintCode = phrase.GiveJob.String(), phrase.GiveJob.Code()
 	}
-	return said, refused
+	return explanation, refused
 }
 
 // previewDocument explains a whole schedule, as part of a job.
@@ -148,8 +148,8 @@ func (s *Schedules) previewDocument(ctx context.Context, who Caller, q *client.P
 	if err != nil {
 		return none, err
 	}
-	said, err := preview.Job(d.Job.WithDefaults(s.rules.defaults), calendars, ask)
-	return said, inSchedule(err)
+	explanation, err := preview.Job(d.Job.WithDefaults(s.rules.defaults), calendars, ask)
+	return explanation, inSchedule(err)
 }
 
 // inSchedule moves the mistakes of a document to the parameter that the document was made

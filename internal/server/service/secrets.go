@@ -45,16 +45,16 @@ func shownSecret(s *secret.Secret) client.SecretInfo {
 }
 
 // Set creates or changes a secret, and reports whether it was created.
-func (s *Secrets) Set(ctx context.Context, who Caller, name Name, said client.SecretRequest) (set client.SecretInfo, created bool, err error) {
+func (s *Secrets) Set(ctx context.Context, who Caller, name Name, request client.SecretRequest) (set client.SecretInfo, created bool, err error) {
 	if err := who.MayIn(Define, name.Namespace); err != nil {
 		return client.SecretInfo{}, false, err
 	}
 	wrong := func(path string, detail phrase.Text, hint ...phrase.Text) (client.SecretInfo, bool, error) {
 		return client.SecretInfo{}, false, WrongField(path, detail, hint...)
 	}
-	from := secret.Source{File: said.File, Env: said.Env, Vault: said.Vault}
+	from := secret.Source{File: request.File, Env: request.Env, Vault: request.Vault}
 	given := 0
-	for _, text := range []string{said.Value, said.File, said.Env, said.Vault} {
+	for _, text := range []string{request.Value, request.File, request.Env, request.Vault} {
 		if text != "" {
 			given++
 		}
@@ -66,13 +66,13 @@ func (s *Secrets) Set(ctx context.Context, who Caller, name Name, said client.Se
 		return wrong("namespace", phrase.NotNamespace.Of(phrase.Quoted(name.Namespace)))
 	case given != 1:
 		return wrong("value", phrase.OneSecretSource)
-	case len(said.Value) > job.SecretMax:
-		return wrong("value", phrase.HasBytes.Of(len(said.Value), job.SecretMax))
+	case len(request.Value) > job.SecretMax:
+		return wrong("value", phrase.HasBytes.Of(len(request.Value), job.SecretMax))
 	}
 	if field, err := s.keeper.Check(name.Namespace, from); err != nil {
 		return wrong(field, phrase.OfError(err))
 	}
-	made, created, err := s.keeper.Set(ctx, secret.Put{Namespace: name.Namespace, Name: name.Name, Description: said.Description, Source: from, Value: said.Value, Actor: who.Name})
+	result, created, err := s.keeper.Set(ctx, secret.Put{Namespace: name.Namespace, Name: name.Name, Description: request.Description, Source: from, Value: request.Value, Actor: who.Name})
 	switch {
 	case errors.Is(err, store.ErrConflict):
 		return client.SecretInfo{}, false, changedMeanwhile("secret", name.String())
@@ -83,7 +83,7 @@ func (s *Secrets) Set(ctx context.Context, who Caller, name Name, said client.Se
 	case err != nil:
 		return client.SecretInfo{}, false, err
 	}
-	return shownSecret(made), created, nil
+	return shownSecret(result), created, nil
 }
 
 // Delete removes a secret. Attempts that name it fail from then on.

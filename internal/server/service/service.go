@@ -156,23 +156,23 @@ func New(c Config) (*Service, error) {
 	if c.Kept == nil {
 		c.Kept = func() store.Retention { return store.Retention{} }
 	}
-	s := &shared{now: c.Now, log: c.Log, planner: c.Planner, nodes: c.Store}
+	s := &base{now: c.Now, log: c.Log, planner: c.Planner, nodes: c.Store}
 	rules := &rulebook{store: c.Store, defaults: c.Defaults, secrets: c.Secrets}
 	streams := &places{tokens: c.Tokens, people: c.People}
-	jobs := &Jobs{shared: s, rules: rules, store: c.Store, revisions: c.Store}
-	runs := &Runs{shared: s, jobs: jobs, rules: rules, store: c.Store, kept: c.Kept, mayLose: c.MayLose}
+	jobs := &Jobs{base: s, rules: rules, store: c.Store, revisions: c.Store}
+	runs := &Runs{base: s, jobs: jobs, rules: rules, store: c.Store, retention: c.Kept, mayLose: c.MayLose}
 	var outputs outputStore = c.Store
 	if c.LiveLogs != nil {
 		outputs = &liveOutput{c.Store, c.LiveLogs}
 	}
-	output := &Output{shared: s, runs: runs, store: outputs, followers: c.Followers, places: streams, node: c.Node}
-	stats := &Stats{shared: s, jobs: jobs, runs: runs, store: c.Store}
-	notifications := &Notifications{shared: s, store: c.Store, send: c.Send}
+	output := &Output{base: s, runs: runs, store: outputs, followers: c.Followers, places: streams, node: c.Node}
+	stats := &Stats{base: s, jobs: jobs, runs: runs, store: c.Store}
+	notifications := &Notifications{base: s, store: c.Store, send: c.Send}
 	nodes := &Nodes{store: c.Store, planner: c.Planner, remark: c.Remark, about: c.About, alarms: notifications, node: c.Node}
-	audit := &Audit{shared: s, store: c.Store}
+	audit := &Audit{base: s, store: c.Store}
 	return &Service{
 		Jobs:          jobs,
-		Documents:     &Documents{shared: s, rules: rules, store: c.Store},
+		Documents:     &Documents{base: s, rules: rules, store: c.Store},
 		Schedules:     &Schedules{rules: rules},
 		Calendars:     &KindDocuments{s, rules, job.KindCalendar, c.Store},
 		Pools:         &KindDocuments{s, rules, job.KindPool, c.Store},
@@ -186,20 +186,20 @@ func New(c Config) (*Service, error) {
 		Executors:     &Executors{jobs: jobs, store: c.Store},
 		Audit:         audit,
 		Access:        &Access{store: c.Store, tokens: c.Tokens, sharedUser: c.SharedUser},
-		Reports:       &Reports{shared: s, jobs: jobs, store: c.Store, tokens: c.Tokens},
-		Badges:        &Badges{shared: s, jobs: jobs, store: c.Store, tokens: c.Tokens},
-		Callbacks:     &Callbacks{shared: s, store: c.Store},
+		Reports:       &Reports{base: s, jobs: jobs, store: c.Store, tokens: c.Tokens},
+		Badges:        &Badges{base: s, jobs: jobs, store: c.Store, tokens: c.Tokens},
+		Callbacks:     &Callbacks{base: s, store: c.Store},
 		Attention:     &Attention{jobs: jobs, runs: runs, nodes: nodes, alarms: notifications, store: c.Store},
 		Stats:         stats,
-		Load:          &Load{shared: s, jobs: jobs},
+		Load:          &Load{base: s, jobs: jobs},
 		Bulk:          &Bulk{jobs: jobs, runs: runs, audit: audit},
 		Secrets:       &Secrets{c.Secrets},
 		Notifications: notifications,
 	}, nil
 }
 
-// shared is what several topics use.
-type shared struct {
+// base is what several topics use.
+type base struct {
 	now     func() time.Time
 	log     *slog.Logger
 	planner Planner
@@ -207,14 +207,14 @@ type shared struct {
 }
 
 // newID makes the id of a run.
-func (s *shared) newID() (job.ID, error) { return job.NewID(s.now(), rand.Reader) }
+func (s *base) newID() (job.ID, error) { return job.NewID(s.now(), rand.Reader) }
 
 // syncWithin bounds how long a change waits for the planner. Later planning delays only
 // jobs that are due at once.
 const syncWithin = 2 * time.Second
 
 // sync plans changes at once, so that a job that falls due in a second is in time.
-func (s *shared) sync(ctx context.Context) {
+func (s *base) sync(ctx context.Context) {
 	if s.planner == nil {
 		return
 	}

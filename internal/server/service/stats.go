@@ -53,14 +53,14 @@ type statsStore interface {
 
 // Stats counts finished runs. It counts history itself, so that the numbers agree with it.
 type Stats struct {
-	*shared
+	*base
 	jobs  *Jobs
 	runs  *Runs
 	store statsStore
 
-	mu    sync.Mutex
-	kept  map[stretch]keptStretch
-	known cache.Map[ofJob, knownStatistics]
+	mu        sync.Mutex
+	byStretch map[stretch]keptStretch
+	known     cache.Map[ofJob, knownStatistics]
 }
 
 // ofJob names the statistics of a job by the days of a time zone.
@@ -179,7 +179,7 @@ func (s *Stats) stretches(ctx context.Context, w stretch, until int64, now time.
 	}
 	for ; w.from < until && !w.start(w.from).After(now); w.from += stretchBuckets {
 		s.mu.Lock()
-		k, ok := s.kept[w]
+		k, ok := s.byStretch[w]
 		s.mu.Unlock()
 		if !ok || now.Sub(k.read) >= keptFor || now.Before(k.read) {
 			continue
@@ -204,15 +204,15 @@ func (s *Stats) readStretches(ctx context.Context, w stretch, end int64, now tim
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.kept == nil || len(s.kept) >= stretchesMax {
-		s.kept = map[stretch]keptStretch{}
+	if s.byStretch == nil || len(s.byStretch) >= stretchesMax {
+		s.byStretch = map[stretch]keptStretch{}
 	}
 	rest := list
 	for ; w.from < end; w.from += stretchBuckets {
 		to := w.start(w.from + stretchBuckets)
 		n := sort.Search(len(rest), func(i int) bool { return !rest[i].Start.Before(to) })
 		if to.Add(settledAfter).Before(now) {
-			s.kept[w] = keptStretch{now, rest[:n:n]}
+			s.byStretch[w] = keptStretch{now, rest[:n:n]}
 		}
 		rest = rest[n:]
 	}

@@ -214,13 +214,13 @@ func TestStatisticsOfAJob(t *testing.T) {
 		return r
 	}
 	stats = statisticsOf([]store.Record{on("b", 6, job.RunScheduled), on("a", 5, job.RunByHand), on("a", 0, job.RunScheduled)}, tokyo)
-	var said []string
+	var parts []string
 	for _, list := range [][]client.PartStatistics{stats.Days, stats.Nodes, stats.Kinds} {
 		for _, p := range list {
-			said = append(said, fmt.Sprintf("%s%s:%d", p.Name, map[bool]string{true: p.At.Format("02T15")}[!p.At.IsZero()], p.Runs))
+			parts = append(parts, fmt.Sprintf("%s%s:%d", p.Name, map[bool]string{true: p.At.Format("02T15")}[!p.At.IsZero()], p.Runs))
 		}
 	}
-	if got, want := strings.Join(said, " "), "02T00:2 03T00:1 a:2 b:1 hand:1 schedule:2"; got != want {
+	if got, want := strings.Join(parts, " "), "02T00:2 03T00:1 a:2 b:1 hand:1 schedule:2"; got != want {
 		t.Errorf("the parts are %q, want %q", got, want)
 	}
 	if got := statisticsOf(nil, time.UTC); got.SuccessRate != nil || got.Runs != 0 {

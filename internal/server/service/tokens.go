@@ -87,19 +87,19 @@ const (
 )
 
 // termsOf returns the terms of a token for workers.
-func termsOf(said *client.TokenRequest) (terms store.Terms, err error) {
-	if said.Role != client.RoleWorker {
+func termsOf(request *client.TokenRequest) (terms store.Terms, err error) {
+	if request.Role != client.RoleWorker {
 		switch {
-		case said.Joins != 0:
+		case request.Joins != 0:
 			return terms, WrongField("joins", phrase.ForWorkers)
-		case len(said.Labels) > 0:
+		case len(request.Labels) > 0:
 			return terms, WrongField("labels", phrase.ForWorkers)
-		case said.Certificate != "":
+		case request.Certificate != "":
 			return terms, WrongField("certificate", phrase.ForWorkers)
 		}
 		return terms, nil
 	}
-	for i, label := range said.Labels {
+	for i, label := range request.Labels {
 		key, value, found := strings.Cut(label, "=")
 		path := fmt.Sprintf("labels[%d]", i)
 		if !found || !job.IsLabel(key, value) {
@@ -109,36 +109,36 @@ func termsOf(said *client.TokenRequest) (terms store.Terms, err error) {
 			return terms, WrongField(path, phrase.LabelOfServer.Of(key))
 		}
 	}
-	if strings.ContainsFunc(said.Certificate, unicode.IsControl) {
+	if strings.ContainsFunc(request.Certificate, unicode.IsControl) {
 		return terms, WrongField("certificate", phrase.CannotBeShown)
 	}
-	return store.Terms{Labels: said.Labels, Certificate: said.Certificate, Uses: said.Joins}, nil
+	return store.Terms{Labels: request.Labels, Certificate: request.Certificate, Uses: request.Joins}, nil
 }
 
 // Create makes a token.
-func (s *Access) Create(ctx context.Context, who Caller, said client.TokenRequest) (client.NewToken, error) {
+func (s *Access) Create(ctx context.Context, who Caller, request client.TokenRequest) (client.NewToken, error) {
 	if err := who.May(Administer); err != nil {
 		return client.NewToken{}, err
 	}
-	if said.Name == engine.System {
+	if request.Name == engine.System {
 		return client.NewToken{}, WrongField("name", phrase.NameInAudit)
 	}
 	var lasts job.Duration
-	if said.ExpiresIn != "" {
+	if request.ExpiresIn != "" {
 		var err error
-		if lasts, err = job.ParseDuration(said.ExpiresIn); err != nil {
+		if lasts, err = job.ParseDuration(request.ExpiresIn); err != nil {
 			return client.NewToken{}, WrongField("expires_in", phrase.OfError(err))
 		}
 		if lasts < lastsMin || lasts > lastsMax {
 			return client.NewToken{}, WrongField("expires_in", phrase.TokenLife)
 		}
 	}
-	terms, err := termsOf(&said)
+	terms, err := termsOf(&request)
 	if err != nil {
 		return client.NewToken{}, err
 	}
-	role := store.Role(said.Role)
-	if said.Joins > 0 {
+	role := store.Role(request.Role)
+	if request.Joins > 0 {
 		role, lasts = store.RoleJoin, cmp.Or(lasts, joinFor)
 		if lasts > joinMax {
 			return client.NewToken{}, WrongField("expires_in", phrase.JoinLife)
@@ -149,23 +149,23 @@ func (s *Access) Create(ctx context.Context, who Caller, said client.TokenReques
 		return client.NewToken{}, err
 	}
 	t, err := s.store.PutToken(ctx, store.PutToken{
-		Name: said.Name, Hash: auth.HashOf(secret), Role: role, Namespace: said.Namespace,
+		Name: request.Name, Hash: auth.HashOf(secret), Role: role, Namespace: request.Namespace,
 		Lasts: time.Duration(lasts), Actor: who.Name, Terms: terms,
 	})
 	switch {
 	case errors.Is(err, store.ErrExists):
-		return client.NewToken{}, Refuse(client.TypeExists, phrase.TokenExists.Of(said.Name), phrase.OtherNameFirst)
+		return client.NewToken{}, Refuse(client.TypeExists, phrase.TokenExists.Of(request.Name), phrase.OtherNameFirst)
 	case errors.Is(err, store.ErrLimit):
 		return client.NewToken{}, Refuse(client.TypeConflict, phrase.TooManyTokens.Of(store.TokensMax), phrase.RevokeUnneeded)
 	case err != nil:
 		return client.NewToken{}, err
 	}
 	s.tokens.Forget()
-	made := client.NewToken{Token: shownToken(&t, t.Created), Secret: secret}
+	token := client.NewToken{Token: shownToken(&t, t.Created), Secret: secret}
 	if s.sharedUser != "" && t.Namespace != "" {
-		made.Warnings = []string{"commands run as " + s.sharedUser + ", the user of the server: a job of the namespace can read the server's own token and store, and so all others; run the server as root with --run-as to keep namespaces apart"}
+		token.Warnings = []string{"commands run as " + s.sharedUser + ", the user of the server: a job of the namespace can read the server's own token and store, and so all others; run the server as root with --run-as to keep namespaces apart"}
 	}
-	return made, nil
+	return token, nil
 }
 
 // Sessions returns the valid sessions of tokens and people, the latest first.

@@ -27,8 +27,8 @@ type Made struct {
 
 // Start runs a job now. Requests with the same non-empty key create one run in 24 hours;
 // a repeated key with other parameters or from another caller is refused.
-func (s *Runs) Start(ctx context.Context, who Caller, name Name, said client.RunRequest, key string) (Made, error) {
-	return s.StartWith(ctx, who, name, said, key, nil)
+func (s *Runs) Start(ctx context.Context, who Caller, name Name, request client.RunRequest, key string) (Made, error) {
+	return s.StartWith(ctx, who, name, request, key, nil)
 }
 
 // MetadataPrefix begins the names of a run's metadata, such as a trace, among its
@@ -37,17 +37,17 @@ const MetadataPrefix = "meta."
 
 // StartWith is Start with metadata, which the run passes on to its followers. A repeated
 // request may have other metadata.
-func (s *Runs) StartWith(ctx context.Context, who Caller, name Name, said client.RunRequest, key string, metadata map[string]string) (Made, error) {
+func (s *Runs) StartWith(ctx context.Context, who Caller, name Name, request client.RunRequest, key string, metadata map[string]string) (Made, error) {
 	j, err := s.jobs.find(ctx, who, Operate, name)
 	if err != nil {
 		return Made{}, err
 	}
-	if err := CheckParams(j.Filled, said.Params, nil); err != nil {
+	if err := CheckParams(j.Filled, request.Params, nil); err != nil {
 		return Made{}, err
 	}
-	params := said.Params
-	if said.Executor != "" {
-		executor, err := s.executorFor(ctx, j.Filled, said.Executor)
+	params := request.Params
+	if request.Executor != "" {
+		executor, err := s.executorFor(ctx, j.Filled, request.Executor)
 		if err != nil {
 			return Made{}, err
 		}
@@ -75,7 +75,7 @@ const paramMax = 64 << 10
 
 // CheckParams reports parameters that a job does not declare, wrong values, and values that are missing: neither in
 // params nor in kept, which a run has besides.
-func CheckParams(j *job.Job, params, kept map[string]string) error {
+func CheckParams(j *job.Job, params, values map[string]string) error {
 	wrong := Refuse(client.TypeInvalid, phrase.ParamsDoNotFit.Of(j.FullName()))
 	at := func(name string, detail, hint job.Reason) {
 		wrong.withErrors(fieldError(client.FieldError{Pointer: "/params" + Pointer("["+strconv.Quote(name)+"]"), Path: "params." + name}, detail, hint))
@@ -101,7 +101,7 @@ func CheckParams(j *job.Job, params, kept map[string]string) error {
 	for _, name := range declared {
 		param := j.Params[name]
 		_, given := params[name]
-		if why, hint := param.Wrong(kept[name]); param.Required && !given && !why.IsZero() {
+		if why, hint := param.Wrong(values[name]); param.Required && !given && !why.IsZero() {
 			at(name, why, hint)
 		}
 	}
@@ -156,31 +156,31 @@ func (s *Runs) trigger(ctx context.Context, who Caller, j *store.Job, like store
 	}
 	var outcomes []store.TriggerOutcome
 	for part := range slices.Chunk(items, store.MaxBatch) {
-		made, err := s.store.Trigger(ctx, part)
+		results, err := s.store.Trigger(ctx, part)
 		if err != nil {
 			return Made{}, err
 		}
-		outcomes = append(outcomes, made...)
+		outcomes = append(outcomes, results...)
 	}
-	var made Made
+	var result Made
 	var others []job.ID
 	for i, outcome := range outcomes {
 		if outcome.Err != nil {
 			return Made{}, noJob(nameOf(j.Definition))
 		}
-		made.New = made.New || outcome.Made
+		result.New = result.New || outcome.Made
 		if i > 0 {
 			others = append(others, outcome.Run)
 		}
 	}
-	if made.Run, err = s.run(ctx, outcomes[0].Run); err != nil {
+	if result.Run, err = s.run(ctx, outcomes[0].Run); err != nil {
 		return Made{}, err
 	}
-	made.Run.Others = others
+	result.Run.Others = others
 	if !outcomes[0].Made {
-		return made, s.sameRequest(ctx, who, j, &like, &made.Run)
+		return result, s.sameRequest(ctx, who, j, &like, &result.Run)
 	}
-	return made, nil
+	return result, nil
 }
 
 // sameRequest refuses a repeated key whose request differs from the one that created the
@@ -224,8 +224,8 @@ const clockSlack = time.Minute
 
 // starterOf returns the caller that started a run by hand, from the audit; "" if it has expired.
 func (s *Runs) starterOf(ctx context.Context, j *store.Job, run *client.Run) (string, error) {
-	made := run.ID.Time()
-	q := store.AuditQuery{Object: j.Definition.FullName(), From: made.Add(-clockSlack), To: made.Add(clockSlack), Limit: store.MaxBatch}
+	at := run.ID.Time()
+	q := store.AuditQuery{Object: j.Definition.FullName(), From: at.Add(-clockSlack), To: at.Add(clockSlack), Limit: store.MaxBatch}
 	for range partsMax {
 		records, next, err := s.store.Audit(ctx, q)
 		if err != nil {

@@ -232,7 +232,7 @@ func New(c Config, m Mapping) (*Provider, error) {
 		transport.TLSClientConfig.RootCAs = pool
 	}
 	p := &Provider{
-		config: c, http: &http.Client{Transport: bounded{transport}, Timeout: requestTime},
+		config: c, http: &http.Client{Transport: boundedTransport{transport}, Timeout: requestTime},
 		finishing: turns{from: map[netip.Prefix]int{}, freed: make(chan struct{})}, asking: make(chan struct{}, 1), used: map[string]time.Time{},
 		trouble: failurelog.New(c.Log, "the provider of sign-ins cannot be reached", "the provider of sign-ins is reached again"),
 	}
@@ -241,9 +241,9 @@ func New(c Config, m Mapping) (*Provider, error) {
 }
 
 // bounded bounds the answers of the provider.
-type bounded struct{ http.RoundTripper }
+type boundedTransport struct{ http.RoundTripper }
 
-func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+func (b boundedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	answer, err := b.RoundTripper.RoundTrip(r)
 	if err == nil {
 		answer.Body = struct {
@@ -591,19 +591,19 @@ func (p *Provider) moreOf(ctx context.Context, found *oidc.Provider, token *oaut
 func (p *Provider) personOf(subject string, claims map[string]any) (*store.Person, error) {
 	text := func(claim string) string {
 		value, _ := claimOf(claims, claim)
-		said, _ := value.(string)
-		return said
+		words, _ := value.(string)
+		return words
 	}
 	person := &store.Person{Provider: p.config.Name, Subject: subject}
 	// Some providers write it as a text.
 	if verified := claims["email_verified"]; verified == true || verified == "true" {
 		person.Email = text("email")
 	}
-	said := cmp.Or(person.Email, text("preferred_username"))
+	words := cmp.Or(person.Email, text("preferred_username"))
 	if p.config.NameClaim != "" {
-		said = text(p.config.NameClaim)
+		words = text(p.config.NameClaim)
 	}
-	person.Name = nameOf(said, person.Email, subject)
+	person.Name = nameOf(words, person.Email, subject)
 	value, _ := claimOf(claims, p.config.GroupsClaim)
 	all := textsOf(value)
 	mapping := p.mapping.Load()
@@ -621,18 +621,18 @@ func (p *Provider) personOf(subject string, claims map[string]any) (*store.Perso
 // nameOf returns the name of a person in the audit: the verified address, or the provider's name with
 // the subject, since people can choose other people's names at many providers. Only subjects with one
 // verified address share a name.
-func nameOf(said, verified, subject string) string {
-	if said != "" && said == verified && said == shownName(said, nameMax) && strings.Contains(said, "@") && !strings.Contains(said, "#") {
-		return said
+func nameOf(text, verified, subject string) string {
+	if text != "" && text == verified && text == shownName(text, nameMax) && strings.Contains(text, "@") && !strings.Contains(text, "#") {
+		return text
 	}
 	if subject != shownName(subject, nameMax/2) {
 		sum := sha256.Sum256([]byte(subject))
 		subject = "sha256-" + hex.EncodeToString(sum[:16])
 	}
-	said = shownName(said, nameMax/2-1)
+	text = shownName(text, nameMax/2-1)
 	switch {
-	case said != "" && said != subject && !strings.ContainsAny(said, "@#"):
-		return said + "#" + subject
+	case text != "" && text != subject && !strings.ContainsAny(text, "@#"):
+		return text + "#" + subject
 	case strings.ContainsAny(subject, "@#"):
 		return "#" + subject // it must not look like an address or a name
 	}

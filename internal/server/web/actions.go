@@ -55,24 +55,24 @@ func (p *page) once() string { return p.r.PostForm.Get("once") }
 
 // runJob starts a run and goes to its page.
 func (s *site) runJob(p *page) error {
-	made, err := s.Service.Runs.Start(p.ctx(), p.who, p.namedJob(), client.RunRequest{Params: p.paramsOf(p.r.PostForm), Executor: p.r.PostForm.Get("executor")}, p.once())
+	outcome, err := s.Service.Runs.Start(p.ctx(), p.who, p.namedJob(), client.RunRequest{Params: p.paramsOf(p.r.PostForm), Executor: p.r.PostForm.Get("executor")}, p.once())
 	if err != nil {
 		return err
 	}
-	http.Redirect(p.w, p.r, "/runs/"+made.Run.ID.String(), http.StatusSeeOther)
+	http.Redirect(p.w, p.r, "/runs/"+outcome.Run.ID.String(), http.StatusSeeOther)
 	return nil
 }
 
 func (s *site) pauseJob(p *page) error {
-	said := client.PauseRequest{Reason: strings.TrimSpace(p.r.PostForm.Get("reason"))}
+	request := client.PauseRequest{Reason: strings.TrimSpace(p.r.PostForm.Get("reason"))}
 	if until := p.r.PostForm.Get("until"); until != "" {
 		t, err := time.ParseInLocation("2006-01-02T15:04", until, p.zone)
 		if err != nil {
 			return service.WrongParameter("until", phrase.NotDateTime, phrase.SuchAs.Of("2026-12-24T18:00"))
 		}
-		said.Until = t
+		request.Until = t
 	}
-	out, err := s.Service.Jobs.Pause(p.ctx(), p.who, p.namedJob(), said, service.Expect{})
+	out, err := s.Service.Jobs.Pause(p.ctx(), p.who, p.namedJob(), request, service.Expect{})
 	if err != nil {
 		return err
 	}
@@ -80,8 +80,8 @@ func (s *site) pauseJob(p *page) error {
 }
 
 func (s *site) resumeJob(p *page) error {
-	said := client.ResumeRequest{Missed: job.Missed(p.r.PostForm.Get("missed"))}
-	out, err := s.Service.Jobs.Resume(p.ctx(), p.who, p.namedJob(), said, service.Expect{})
+	request := client.ResumeRequest{Missed: job.Missed(p.r.PostForm.Get("missed"))}
+	out, err := s.Service.Jobs.Resume(p.ctx(), p.who, p.namedJob(), request, service.Expect{})
 	if err != nil {
 		return err
 	}
@@ -140,11 +140,11 @@ func (s *site) retryRun(p *page) error {
 	if err != nil {
 		return err
 	}
-	made, err := s.Service.Runs.Retry(p.ctx(), p.who, id, client.RetryRequest{From: p.r.PostForm["from"], Skip: p.r.PostForm["skip"]}, p.once())
+	outcome, err := s.Service.Runs.Retry(p.ctx(), p.who, id, client.RetryRequest{From: p.r.PostForm["from"], Skip: p.r.PostForm["skip"]}, p.once())
 	if err != nil {
 		return err
 	}
-	http.Redirect(p.w, p.r, "/runs/"+made.Run.ID.String(), http.StatusSeeOther)
+	http.Redirect(p.w, p.r, "/runs/"+outcome.Run.ID.String(), http.StatusSeeOther)
 	return nil
 }
 
@@ -158,16 +158,16 @@ func (s *site) retryRuns(p *page) error {
 		}
 		runs = append(runs, id)
 	}
-	made, err := s.Service.Runs.RetryAll(p.ctx(), p.who, runs, p.once())
+	retries, err := s.Service.Runs.RetryAll(p.ctx(), p.who, runs, p.once())
 	if err != nil {
 		return err
 	}
 	s.known.Delete(p.who.Says()) // the list that the next page shows
-	if len(made.Errors) > 0 {
-		e := &made.Errors[0]
-		return &service.Error{Type: client.TypeConflict, Detail: job.Text(p.T("run.retried_some", "n", len(made.Runs), "of", len(runs), "run", e.Run, "why", p.reason(e.Args.Reason(e.Detail, e.Code))))}
+	if len(retries.Errors) > 0 {
+		e := &retries.Errors[0]
+		return &service.Error{Type: client.TypeConflict, Detail: job.Text(p.T("run.retried_some", "n", len(retries.Runs), "of", len(runs), "run", e.Run, "why", p.reason(e.Args.Reason(e.Detail, e.Code))))}
 	}
-	return p.done(p.back("/"), "retried", "n", strconv.Itoa(len(made.Runs)))
+	return p.done(p.back("/"), "retried", "n", strconv.Itoa(len(retries.Runs)))
 }
 
 func (s *site) drainNode(p *page) error {
@@ -187,14 +187,14 @@ func (s *site) undrainNode(p *page) error {
 // createToken makes a token and shows it in the answer: it is in no address and no history.
 func (s *site) createToken(p *page) error {
 	form := p.r.PostForm
-	made, err := s.Service.Access.Create(p.ctx(), p.who, client.TokenRequest{
+	token, err := s.Service.Access.Create(p.ctx(), p.who, client.TokenRequest{
 		Name: strings.TrimSpace(form.Get("name")), Role: client.Role(form.Get("role")),
 		Namespace: strings.TrimSpace(form.Get("namespace")), ExpiresIn: strings.TrimSpace(form.Get("expires")),
 	})
 	if err != nil {
 		return err
 	}
-	return s.showSettings(p, http.StatusCreated, &settingsView{MadeName: made.Name, Made: made.Secret})
+	return s.showSettings(p, http.StatusCreated, &settingsView{MadeName: token.Name, Made: token.Secret})
 }
 
 // badgeOf is what a form says that a badge shows: a job, or the jobs with a label.
@@ -210,11 +210,11 @@ func (p *page) badgeOf() client.BadgeOf {
 
 // createBadge makes a badge and shows its link in the answer, as createToken shows a token.
 func (s *site) createBadge(p *page) error {
-	made, err := s.Service.Badges.Create(p.ctx(), p.who, p.badgeOf())
+	b, err := s.Service.Badges.Create(p.ctx(), p.who, p.badgeOf())
 	if err != nil {
 		return err
 	}
-	row := p.badge(&made)
+	row := p.badge(&b)
 	return s.showSettings(p, http.StatusCreated, &settingsView{Badge: &row})
 }
 

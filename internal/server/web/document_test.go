@@ -180,20 +180,20 @@ RANDOM_DELAY=often
 RANDOM_DELAY=0
 5 5 * * friday sudo late`
 	p := &page{lang: i18n.Chinese}
-	said := 0
+	fields := 0
 	for _, line := range crontab.Import(lines, crontab.Options{Format: crontab.FormatOf("crontab"), Zone: "UTC"}) {
 		for _, note := range append(line.Notes, line.Problem) {
 			if note.IsZero() {
 				continue
 			}
-			said++
+			fields++
 			if got := clean(note.In(string(p.lang))); !strings.ContainsFunc(got, func(c rune) bool { return unicode.Is(unicode.Han, c) }) {
 				t.Errorf("line %d is explained with %q", line.Number, got)
 			}
 		}
 	}
-	if said < 10 {
-		t.Errorf("%d things are said of the lines", said)
+	if fields < 10 {
+		t.Errorf("%d things are said of the lines", fields)
 	}
 }
 

@@ -151,17 +151,17 @@ func (p *page) bareLayout(title, section string, values ...any) *Layout {
 	if key := "said." + p.query("said"); i18n.Has(key) {
 		about := clean(p.query("about"))
 		l.Said = p.T(key, "n", p.query("n"), "name", about)
-		switch said := p.query("said"); {
+		switch text := p.query("said"); {
 		case about == "":
-		case said == "bulk_pause":
+		case text == "bulk_pause":
 			l.Undo = undoPauses(about)
-		case said == "paused":
+		case text == "paused":
 			l.Undo = "/jobs/" + about + "/resume"
-		case said == "drained":
+		case text == "drained":
 			l.Undo = "/nodes/" + about + "/undrain"
-		case said == "marked_snooze":
+		case text == "marked_snooze":
 			l.Undo = "/attention/wake?about=" + url.QueryEscape(about)
-		case said == "marked_take":
+		case text == "marked_take":
 			l.Undo = "/attention/release?about=" + url.QueryEscape(about)
 		}
 	}
@@ -309,15 +309,15 @@ func (s *site) frame(ctx context.Context, who service.Caller, most time.Duration
 
 // words are the texts of scripts, in JSON.
 func (p *page) words() string {
-	said := map[string]string{}
+	labels := map[string]string{}
 	for _, key := range scriptTexts {
 		// The palette offers what it has a word for.
 		if (strings.HasPrefix(key, "jobs.") || key == "job.pause" || key == "job.resume") && !p.may(service.Define) || key == "job.run_now" && !p.may(service.Operate) {
 			continue
 		}
-		said[strings.TrimPrefix(key, "js.")] = p.T(key)
+		labels[strings.TrimPrefix(key, "js.")] = p.T(key)
 	}
-	data, _ := json.Marshal(said) // a map of texts has no other form
+	data, _ := json.Marshal(labels) // a map of texts has no other form
 	return string(data)
 }
 
@@ -328,14 +328,14 @@ func (p *page) show(name string, view any) error {
 }
 
 // done answers a form: back to a page that says what was done.
-func (p *page) done(address, said string, pairs ...string) error {
+func (p *page) done(address, text string, pairs ...string) error {
 	u, err := url.Parse(ours(address))
 	if err != nil {
 		u = &url.URL{Path: "/"}
 	}
 	q := u.Query()
 	q.Del("may")
-	q.Set("said", said)
+	q.Set("said", text)
 	for i := 0; i+1 < len(pairs); i += 2 {
 		q.Set(pairs[i], pairs[i+1])
 	}
@@ -348,7 +348,7 @@ func (p *page) done(address, said string, pairs ...string) error {
 const mayStartMax = 20
 
 // changed is done for a change of jobs, of which some runs may still start as before.
-func (p *page) changed(address, said string, mayStart []client.Run, pairs ...string) error {
+func (p *page) changed(address, text string, mayStart []client.Run, pairs ...string) error {
 	var ids []string
 	for i := range mayStart[:min(len(mayStart), mayStartMax)] {
 		ids = append(ids, mayStart[i].ID.String())
@@ -356,7 +356,7 @@ func (p *page) changed(address, said string, mayStart []client.Run, pairs ...str
 	if len(ids) > 0 {
 		pairs = append(pairs, "may", strings.Join(ids, " "))
 	}
-	return p.done(address, said, pairs...)
+	return p.done(address, text, pairs...)
 }
 
 // functions are what templates call.

@@ -37,12 +37,12 @@ func (s *site) backfillPage(p *page) error {
 	v.From, v.To = p.now.AddDate(0, 0, -1).In(p.zone).Format(localTime), p.now.In(p.zone).Format(localTime)
 	if v.Preview = p.query("from") != "" && h.IsTimed && h.CanRun; v.Preview {
 		v.From, v.To = p.query("from"), p.query("to")
-		said, err := p.backfillOf(v.From, v.To, p.query("overlap"))
+		request, err := p.backfillOf(v.From, v.To, p.query("overlap"))
 		if err != nil {
 			return err
 		}
-		said.DryRun = true
-		would, err := s.Service.Runs.Backfill(p.ctx(), p.who, p.namedJob(), said, "")
+		request.DryRun = true
+		would, err := s.Service.Runs.Backfill(p.ctx(), p.who, p.namedJob(), request, "")
 		if v.Refused, err = p.refusedAs(err, client.TypeInvalid, client.TypeTooMany, client.TypeConflict); err != nil {
 			return err
 		}
@@ -91,31 +91,31 @@ func (p *page) progress(v *backfillView, runs []client.Run) {
 }
 
 // backfillOf reads a range, in the zone of the page.
-func (p *page) backfillOf(from, to, overlap string) (said client.BackfillRequest, err error) {
-	said.Overlap = job.Overlap(overlap)
+func (p *page) backfillOf(from, to, overlap string) (request client.BackfillRequest, err error) {
+	request.Overlap = job.Overlap(overlap)
 	for _, bound := range []struct {
 		name, text string
 		into       *time.Time
-	}{{"from", from, &said.From}, {"to", to, &said.To}} {
+	}{{"from", from, &request.From}, {"to", to, &request.To}} {
 		if *bound.into, err = time.ParseInLocation(localTime, bound.text, p.zone); err != nil {
-			return said, service.WrongParameter(bound.name, phrase.NotDateTime, phrase.SuchAs.Of("2026-12-24T18:00"))
+			return request, service.WrongParameter(bound.name, phrase.NotDateTime, phrase.SuchAs.Of("2026-12-24T18:00"))
 		}
 	}
-	return said, nil
+	return request, nil
 }
 
 // backfill makes the runs that the page has shown.
 func (s *site) backfill(p *page) error {
 	form := p.r.PostForm
-	said, err := p.backfillOf(form.Get("from"), form.Get("to"), form.Get("overlap"))
+	request, err := p.backfillOf(form.Get("from"), form.Get("to"), form.Get("overlap"))
 	if err != nil {
 		return err
 	}
-	made, err := s.Service.Runs.Backfill(p.ctx(), p.who, p.namedJob(), said, p.once())
+	result, err := s.Service.Runs.Backfill(p.ctx(), p.who, p.namedJob(), request, p.once())
 	if err != nil {
 		return err
 	}
-	return p.done("/jobs/"+p.namedJob().String()+"/backfill?n="+strconv.Itoa(made.Made), "backfilled")
+	return p.done("/jobs/"+p.namedJob().String()+"/backfill?n="+strconv.Itoa(result.Made), "backfilled")
 }
 
 // cancelBackfill ends the runs of backfills that have not ended.

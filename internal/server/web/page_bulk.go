@@ -78,21 +78,21 @@ func (s *site) bulk(p *page) error {
 // request is what the API calls the change of all that match the filter.
 func (v *bulkView) request(p *page) client.Bulk {
 	search := splitSearch(v.Filter.Text)
-	said := client.Bulk{
+	bulk := client.Bulk{
 		Action: client.BulkAction(v.Action), Namespace: v.Filter.Namespace, Text: search.words, Labels: search.labels, State: job.JobState(v.Filter.State),
 		Reason: strings.TrimSpace(p.r.PostForm.Get("reason")), Missed: job.Missed(p.r.PostForm.Get("missed")),
 	}
-	said.All = said.Namespace == "" && said.Text == "" && len(said.Labels) == 0 && said.State == ""
-	return said
+	bulk.All = bulk.Namespace == "" && bulk.Text == "" && len(bulk.Labels) == 0 && bulk.State == ""
+	return bulk
 }
 
 // countMany fills in what will be changed.
 func (s *site) countMany(p *page, v *bulkView) error {
 	v.Count, v.Shown = len(v.Names), v.Names
 	if v.All {
-		said := v.request(p)
-		said.DryRun = true
-		result, err := s.Service.Bulk.Do(p.ctx(), p.who, said)
+		bulk := v.request(p)
+		bulk.DryRun = true
+		result, err := s.Service.Bulk.Do(p.ctx(), p.who, bulk)
 		if err != nil {
 			return err
 		}
@@ -104,8 +104,8 @@ func (s *site) countMany(p *page, v *bulkView) error {
 			}
 		}
 		v.FilterOf = strings.Join(filter, " ")
-		said.DryRun, said.Expect = false, &result.Matched
-		if body, err := json.Marshal(said); err == nil {
+		bulk.DryRun, bulk.Expect = false, &result.Matched
+		if body, err := json.Marshal(bulk); err == nil {
 			v.Commands = []Command{{"curl", p.curl("POST", "/api/v1/jobs:bulk", string(body))}}
 		}
 	}
@@ -117,28 +117,28 @@ func (s *site) countMany(p *page, v *bulkView) error {
 
 // changeMany changes the jobs. What is refused does not keep it from the others.
 func (s *site) changeMany(p *page, v *bulkView) error {
-	said := v.request(p)
+	bulk := v.request(p)
 	if until := p.r.PostForm.Get("until"); until != "" {
 		t, err := time.ParseInLocation("2006-01-02T15:04", until, p.zone)
 		if err != nil {
 			return service.WrongParameter("until", phrase.NotDateTime, phrase.SuchAs.Of("2026-12-24T18:00"))
 		}
-		said.Until = t
+		bulk.Until = t
 	}
 	var result client.BulkResult
 	var err error
 	if v.All {
 		if n, wrong := strconv.Atoi(p.r.PostForm.Get("expect")); wrong == nil {
-			said.Expect = &n
+			bulk.Expect = &n
 		}
-		result, err = s.Service.Bulk.Do(p.ctx(), p.who, said)
+		result, err = s.Service.Bulk.Do(p.ctx(), p.who, bulk)
 	} else {
 		names := make([]service.Name, 0, len(v.Names))
 		for _, full := range v.Names {
 			namespace, name := splitName(full)
 			names = append(names, service.Name{Namespace: namespace, Name: name})
 		}
-		result, err = s.Service.Bulk.Each(p.ctx(), p.who, names, said, p.once())
+		result, err = s.Service.Bulk.Each(p.ctx(), p.who, names, bulk, p.once())
 	}
 	return s.changedMany(p, v, &result, err)
 }

@@ -64,8 +64,8 @@ type laneRow struct {
 	IsBad                          bool
 }
 
-// counted is what is known about a lane.
-type counted struct {
+// laneCounts is what is known about a lane.
+type laneCounts struct {
 	client.Lane
 	link    string
 	running []client.Run
@@ -95,12 +95,12 @@ func (s *site) countedLanes(p *page, v *timelineView, from, to time.Time, step t
 		c.Next = p.with("page", lanes.Next)
 	}
 	columns := int(to.Sub(from) / step)
-	list := make([]*counted, len(lanes.Items))
-	byJob := make(map[string]*counted, len(list))
+	list := make([]*laneCounts, len(lanes.Items))
+	byJob := make(map[string]*laneCounts, len(list))
 	labels := make([]map[string]string, len(list))
 	runs, failed := 0, 0
 	for i := range lanes.Items {
-		one := &counted{Lane: lanes.Items[i], link: "/jobs/" + lanes.Items[i].Job, planned: make([]bool, columns)}
+		one := &laneCounts{Lane: lanes.Items[i], link: "/jobs/" + lanes.Items[i].Job, planned: make([]bool, columns)}
 		list[i], byJob[one.Job], labels[i] = one, one, one.Labels
 		runs, failed = runs+one.Runs, failed+one.Failed
 	}
@@ -122,7 +122,7 @@ func (s *site) countedLanes(p *page, v *timelineView, from, to time.Time, step t
 }
 
 // comingOf adds what runs, and the starts to come.
-func (s *site) comingOf(p *page, v *timelineView, byJob map[string]*counted, from, to time.Time, step time.Duration) error {
+func (s *site) comingOf(p *page, v *timelineView, byJob map[string]*laneCounts, from, to time.Time, step time.Duration) error {
 	if from.Before(p.now) {
 		active, err := s.Service.Runs.List(p.ctx(), p.who, client.RunQuery{Namespace: v.Namespace, States: []job.RunState{job.StateRunning}, PageSize: laneRuns})
 		if err != nil {
@@ -157,9 +157,9 @@ func (s *site) comingOf(p *page, v *timelineView, byJob map[string]*counted, fro
 }
 
 // grouped adds up lanes by namespace or by the value of a label.
-func grouped(p *page, list []*counted, by string, columns int) []*counted {
+func grouped(p *page, list []*laneCounts, by string, columns int) []*laneCounts {
 	key, isLabel := strings.CutPrefix(by, byLabel)
-	groups := map[string]*counted{}
+	groups := map[string]*laneCounts{}
 	for _, one := range list {
 		name, _ := splitName(one.Job)
 		link := p.with("namespace", name, "by", "")
@@ -171,7 +171,7 @@ func grouped(p *page, list []*counted, by string, columns int) []*counted {
 		}
 		g := groups[name]
 		if g == nil {
-			g = &counted{Lane: client.Lane{Job: name}, link: link, planned: make([]bool, columns)}
+			g = &laneCounts{Lane: client.Lane{Job: name}, link: link, planned: make([]bool, columns)}
 			groups[name] = g
 		}
 		g.Runs, g.Failed, g.always = g.Runs+one.Runs, g.Failed+one.Failed, g.always || one.always
@@ -181,11 +181,11 @@ func grouped(p *page, list []*counted, by string, columns int) []*counted {
 		}
 		g.add(one.Buckets)
 	}
-	return slices.SortedFunc(maps.Values(groups), func(a, b *counted) int { return cmp.Compare(a.Job, b.Job) })
+	return slices.SortedFunc(maps.Values(groups), func(a, b *laneCounts) int { return cmp.Compare(a.Job, b.Job) })
 }
 
 // add adds buckets to the lane, in the order of time.
-func (c *counted) add(more []client.StatsBucket) {
+func (c *laneCounts) add(more []client.StatsBucket) {
 	for i := range more {
 		at, found := slices.BinarySearchFunc(c.Buckets, more[i].Start, func(b client.StatsBucket, start time.Time) int { return b.Start.Compare(start) })
 		if !found {
@@ -198,12 +198,12 @@ func (c *counted) add(more []client.StatsBucket) {
 }
 
 // isIdle reports whether nothing is to be drawn.
-func (c *counted) isIdle() bool {
+func (c *laneCounts) isIdle() bool {
 	return c.Runs == 0 && c.Failures == 0 && len(c.running) == 0 && !c.always && !slices.Contains(c.planned, true)
 }
 
 // rows makes the rows, jobs with trouble in a group of their own.
-func (v *laneView) rows(p *page, list []*counted, from time.Time, step time.Duration, ofJobs bool) {
+func (v *laneView) rows(p *page, list []*laneCounts, from time.Time, step time.Duration, ofJobs bool) {
 	var bad, well []laneRow
 	for _, one := range list {
 		row := one.row(p, from, step)
@@ -239,7 +239,7 @@ func (v *laneView) rows(p *page, list []*counted, from time.Time, step time.Dura
 }
 
 // row draws a lane.
-func (c *counted) row(p *page, from time.Time, step time.Duration) laneRow {
+func (c *laneCounts) row(p *page, from time.Time, step time.Duration) laneRow {
 	row := laneRow{Full: c.Job, Address: c.link, IsBad: c.Failed > 0, Number: number(int64(c.Runs))}
 	row.Namespace, row.Name = splitName(c.Job)
 	if c.Failed > 0 {
@@ -272,7 +272,7 @@ func (c *counted) row(p *page, from time.Time, step time.Duration) laneRow {
 }
 
 // past draws what ended: a line for a job that ends in most columns, with failures rising out of it.
-func (c *counted) past(p *page, from time.Time, step time.Duration, isLine bool) (slots []draw.Slot) {
+func (c *laneCounts) past(p *page, from time.Time, step time.Duration, isLine bool) (slots []draw.Slot) {
 	for i := range c.Buckets {
 		b := &c.Buckets[i]
 		at := float64(b.Start.Sub(from) / step)

@@ -107,15 +107,15 @@ func (s *site) changedFields(p *page) (map[int64]string, error) {
 	changed := make(map[int64]string, len(list.Items))
 	for i := range list.Items {
 		c := &list.Items[i]
-		said := p.action(c.Action)
+		text := p.action(c.Action)
 		if len(c.Changes) > 0 && c.Action != "job.create" {
 			paths := make([]string, len(c.Changes))
 			for n, f := range c.Changes {
 				paths[n] = clean(f.Path)
 			}
-			said = strings.Join(paths, ", ")
+			text = strings.Join(paths, ", ")
 		}
-		changed[c.Version] = said
+		changed[c.Version] = text
 	}
 	return changed, nil
 }

@@ -297,15 +297,15 @@ func (s *site) saveJob(p *page) error {
 	if err != nil {
 		return s.showRefused(p, of, present, text, err)
 	}
-	said := "saved"
+	words := "saved"
 	if saved.Result == client.Unchanged {
-		said = "unchanged"
+		words = "unchanged"
 	}
 	j, err := saved.Job.Job()
 	if err != nil {
 		return err
 	}
-	return p.changed("/jobs/"+j.FullName(), said, saved.MayStart)
+	return p.changed("/jobs/"+j.FullName(), words, saved.MayStart)
 }
 
 // unix writes the lines of a form as documents have them.
@@ -442,13 +442,13 @@ func (s *site) summarize(p *page, group *editGroup, j *job.Job) {
 			group.Summary, group.IsWarning = p.T("edit.suiting", "n", suiting, "of", taking), suiting == 0
 		}
 	case groupWrong:
-		var said []string
+		var parts []string
 		for _, f := range p.policy(j) {
 			if !f.Default && f.Name != p.T("job.owner") {
-				said = append(said, f.Value)
+				parts = append(parts, f.Value)
 			}
 		}
-		group.Summary = cmp.Or(strings.Join(said, " · "), p.T("edit.default"))
+		group.Summary = cmp.Or(strings.Join(parts, " · "), p.T("edit.default"))
 	}
 }
 

@@ -341,28 +341,28 @@ func (p *page) failing(recent []client.Run, address string) *failingSince {
 
 // summary says how the last runs went.
 func (s *site) summary(p *page, v *jobView) error {
-	said, err := s.Service.Stats.Of(p.ctx(), p.who, v.job.UID, p.zone.String())
-	if err != nil || said.Runs == 0 {
+	statistics, err := s.Service.Stats.Of(p.ctx(), p.who, v.job.UID, p.zone.String())
+	if err != nil || statistics.Runs == 0 {
 		return err
 	}
-	v.SummaryOf = p.T("job.last_runs", "n", said.Runs)
+	v.SummaryOf = p.T("job.last_runs", "n", statistics.Runs)
 	judged := 0
-	for o, n := range said.Outcomes {
+	for o, n := range statistics.Outcomes {
 		if o == job.OutcomeSucceeded || o.Alarms() {
 			judged += n
 		}
 	}
 	if judged > 0 {
-		v.Summary = append(v.Summary, fact{Name: p.T("job.succeeded"), Value: p.T("job.of", "share", percent(said.Outcomes[job.OutcomeSucceeded], judged), "n", number(int64(judged)))})
+		v.Summary = append(v.Summary, fact{Name: p.T("job.succeeded"), Value: p.T("job.of", "share", percent(statistics.Outcomes[job.OutcomeSucceeded], judged), "n", number(int64(judged)))})
 	}
-	if d := said.Duration; d.Count > 0 {
+	if d := statistics.Duration; d.Count > 0 {
 		v.Summary = append(v.Summary, fact{Name: p.T("job.duration"), Value: p.seconds(d.P50) + ", " + p.seconds(d.P95)})
 	}
-	if d := said.Lateness; d.Count > 0 {
+	if d := statistics.Lateness; d.Count > 0 {
 		v.Summary = append(v.Summary, fact{Name: p.T("job.late"), Value: p.seconds(d.P50) + ", " + p.seconds(d.P95) + ", " + p.seconds(d.P99)})
 	}
-	v.Summary = append(v.Summary, fact{Name: p.T("job.retried"), Value: number(int64(said.Retried))},
-		fact{Name: p.T("job.skipped_missed"), Value: number(int64(said.Outcomes[job.OutcomeSkipped])) + ", " + number(int64(said.Outcomes[job.OutcomeMissed]))})
+	v.Summary = append(v.Summary, fact{Name: p.T("job.retried"), Value: number(int64(statistics.Retried))},
+		fact{Name: p.T("job.skipped_missed"), Value: number(int64(statistics.Outcomes[job.OutcomeSkipped])) + ", " + number(int64(statistics.Outcomes[job.OutcomeMissed]))})
 	return nil
 }
 
@@ -383,32 +383,32 @@ func percent(part, whole int) string {
 
 // policy says in words what happens if something goes wrong. Defaults are marked.
 func (p *page) policy(j *job.Job) []fact {
-	said := &j.Policy
-	list := []fact{{Name: p.T("policy.overlaps"), Value: p.T("policy.overlap." + string(said.Overlap)), Default: said.Overlap == job.OverlapSkip}}
+	own := &j.Policy
+	list := []fact{{Name: p.T("policy.overlaps"), Value: p.T("policy.overlap." + string(own.Overlap)), Default: own.Overlap == job.OverlapSkip}}
 	retry := fact{Name: p.T("policy.fails"), Value: p.T("policy.no_retry"), Default: true}
-	if said.Retry != nil && said.Retry.Attempts != nil && *said.Retry.Attempts > 0 {
+	if own.Retry != nil && own.Retry.Attempts != nil && *own.Retry.Attempts > 0 {
 		backoff := 10 * time.Second
-		if said.Retry.Backoff != nil {
-			backoff = time.Duration(*said.Retry.Backoff)
+		if own.Retry.Backoff != nil {
+			backoff = time.Duration(*own.Retry.Backoff)
 		}
-		retry = fact{Name: retry.Name, Value: p.T("policy.retry", "n", *said.Retry.Attempts, "d", p.took(backoff))}
+		retry = fact{Name: retry.Name, Value: p.T("policy.retry", "n", *own.Retry.Attempts, "d", p.took(backoff))}
 	}
 	list = append(list, retry)
 	hangs := fact{Name: p.T("policy.hangs"), Value: p.T("policy.no_timeout"), Default: true}
-	if said.Timeout != nil && *said.Timeout > 0 {
-		hangs = fact{Name: hangs.Name, Value: p.T("policy.timeout", "d", p.coarse(time.Duration(*said.Timeout)))}
-		if said.KillGrace != nil && *said.KillGrace > 0 {
-			hangs.Value += p.T("policy.killed", "d", p.coarse(time.Duration(*said.KillGrace)))
+	if own.Timeout != nil && *own.Timeout > 0 {
+		hangs = fact{Name: hangs.Name, Value: p.T("policy.timeout", "d", p.coarse(time.Duration(*own.Timeout)))}
+		if own.KillGrace != nil && *own.KillGrace > 0 {
+			hangs.Value += p.T("policy.killed", "d", p.coarse(time.Duration(*own.KillGrace)))
 		}
 	}
-	list = append(list, hangs, fact{Name: p.T("policy.dies"), Value: p.T("policy.lost", "d", p.coarse(time.Duration(said.LostAfter))), Default: said.LostAfter == job.Duration(time.Minute)})
-	away := fact{Name: p.T("policy.away"), Value: p.T("policy.missed." + string(said.Missed)), Default: said.Missed == job.MissedLatest}
-	if said.LateBy != nil && *said.LateBy < job.Duration(1000*time.Hour) {
-		away.Value += p.T("policy.late_by", "d", p.coarse(time.Duration(*said.LateBy)))
+	list = append(list, hangs, fact{Name: p.T("policy.dies"), Value: p.T("policy.lost", "d", p.coarse(time.Duration(own.LostAfter))), Default: own.LostAfter == job.Duration(time.Minute)})
+	away := fact{Name: p.T("policy.away"), Value: p.T("policy.missed." + string(own.Missed)), Default: own.Missed == job.MissedLatest}
+	if own.LateBy != nil && *own.LateBy < job.Duration(1000*time.Hour) {
+		away.Value += p.T("policy.late_by", "d", p.coarse(time.Duration(*own.LateBy)))
 	}
 	list = append(list, away)
-	if said.PauseOnFailure != nil && *said.PauseOnFailure > 0 {
-		list = append(list, fact{Name: p.T("policy.in_row", "n", *said.PauseOnFailure), Value: p.T("policy.pauses")})
+	if own.PauseOnFailure != nil && *own.PauseOnFailure > 0 {
+		list = append(list, fact{Name: p.T("policy.in_row", "n", *own.PauseOnFailure), Value: p.T("policy.pauses")})
 	}
 	if owner := j.Labels[service.OwnerLabel]; owner != "" {
 		list = append(list, fact{Name: p.T("job.owner"), Value: clean(owner)})
@@ -508,14 +508,14 @@ func (s *site) followerNames(p *page, name service.Name) (string, error) {
 // follows links to a job that follows this one or is followed by it, with the outcomes that start
 // a run.
 func (p *page) follows(what, full string, on []job.UpstreamOn, state job.JobState) fact {
-	said := []string{full}
+	parts := []string{full}
 	for _, outcome := range on {
-		said = append(said, p.T("job.on."+string(cmp.Or(outcome, job.OnSucceeded))))
+		parts = append(parts, p.T("job.on."+string(cmp.Or(outcome, job.OnSucceeded))))
 	}
 	if state == job.JobPaused {
-		said = append(said, p.T("job.on.paused"))
+		parts = append(parts, p.T("job.on.paused"))
 	}
-	return fact{Name: p.T(what), Value: strings.Join(said, p.T("comma")), Link: "/jobs/" + full}
+	return fact{Name: p.T(what), Value: strings.Join(parts, p.T("comma")), Link: "/jobs/" + full}
 }
 
 // notStarted names active jobs that a run would have started if it had succeeded, and reports whether

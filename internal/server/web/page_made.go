@@ -14,35 +14,35 @@ import (
 
 // madeBy says what made a run, as far as that is known: an expression, a person or another run.
 func (s *site) madeBy(p *page, r *service.ExplainedRun) (phase, error) {
-	made := phase{Text: p.T("kind." + string(r.Kind))}
+	creation := phase{Text: p.T("kind." + string(r.Kind))}
 	switch r.Kind {
 	case job.RunScheduled:
 		if words := p.dueBy(r.Definition, r.Scheduled); words != "" {
-			made.Text = p.T("run.by_expression", "words", words)
+			creation.Text = p.T("run.by_expression", "words", words)
 		}
 	case job.RunByHand:
 		asked, err := s.startOf(p, &r.Run)
 		if err != nil {
-			return made, err
+			return creation, err
 		}
 		if asked != nil && asked.Client == "" {
-			made.Text = p.T("run.by_who", "who", clean(asked.Actor))
+			creation.Text = p.T("run.by_who", "who", clean(asked.Actor))
 		} else if asked != nil {
-			made.Text = p.T("run.by_who_with", "who", clean(asked.Actor), "way", p.T("audit.client."+asked.Client))
+			creation.Text = p.T("run.by_who_with", "who", clean(asked.Actor), "way", p.T("audit.client."+asked.Client))
 		}
 	case job.RunBackfill:
-		made.Link, made.Address = p.T("run.backfills"), "/runs?kind="+string(job.RunBackfill)+"&job="+template.URLQueryEscaper(r.Job)
+		creation.Link, creation.Address = p.T("run.backfills"), "/runs?kind="+string(job.RunBackfill)+"&job="+template.URLQueryEscaper(r.Job)
 	case job.RunStep:
-		made.Link, made.Address = p.T("run.see_flow"), selectStep("/runs/"+r.Parent.String())(r.Step)
+		creation.Link, creation.Address = p.T("run.see_flow"), selectStep("/runs/"+r.Parent.String())(r.Step)
 	case job.RunOn, job.RunAfterEnd, job.RunByFlow:
 		if r.Kind == job.RunOn && r.Definition != nil && len(r.Definition.Schedule.On) == 1 {
-			made.Text = p.T("schedule.on", "names", r.Definition.Schedule.On[0].Job)
+			creation.Text = p.T("schedule.on", "names", r.Definition.Schedule.On[0].Job)
 		}
 		if !r.Parent.IsZero() {
-			made.Link, made.Address = p.T("run.see_upstream"), "/runs/"+r.Parent.String()
+			creation.Link, creation.Address = p.T("run.see_upstream"), "/runs/"+r.Parent.String()
 		}
 	}
-	return made, nil
+	return creation, nil
 }
 
 // dueBy says which part of a schedule fell due at a moment, "" if that is not known: a calendar may have
@@ -73,9 +73,9 @@ const startSpan = time.Minute
 // startOf returns the change that made a run by hand; nil if the audit does not have it.
 func (s *site) startOf(p *page, r *client.Run) (*client.AuditRecord, error) {
 	namespace, _ := splitName(r.Job)
-	made := r.ID.Time()
+	created := r.ID.Time()
 	list, err := s.Service.Audit.List(p.ctx(), p.who, client.AuditQuery{
-		Namespace: namespace, Object: r.Job, Action: "run." + string(job.RunByHand), From: made.Add(-startSpan), To: made.Add(startSpan), PageSize: auditPage,
+		Namespace: namespace, Object: r.Job, Action: "run." + string(job.RunByHand), From: created.Add(-startSpan), To: created.Add(startSpan), PageSize: auditPage,
 	})
 	if err != nil {
 		return nil, err

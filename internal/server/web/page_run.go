@@ -136,14 +136,14 @@ const (
 
 // besides says what is to be known of a run beside its reason.
 func (p *page) besides(r *client.Run) string {
-	var said []string
+	var parts []string
 	if r.Unmet != "" {
-		said = append(said, p.reason(r.UnmetArgs.Reason(r.Unmet, r.UnmetCode)))
+		parts = append(parts, p.reason(r.UnmetArgs.Reason(r.Unmet, r.UnmetCode)))
 	}
 	if r.StoreLoss != "" {
-		said = append(said, p.reason(r.StoreLossArgs.Reason(r.StoreLoss, r.StoreLossCode)))
+		parts = append(parts, p.reason(r.StoreLossArgs.Reason(r.StoreLoss, r.StoreLossCode)))
 	}
-	return strings.Join(said, " ")
+	return strings.Join(parts, " ")
 }
 
 func (s *site) run(p *page) error {

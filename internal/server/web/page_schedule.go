@@ -112,11 +112,11 @@ func (s *site) schedulePage(p *page) error {
 		if err != nil {
 			return fmt.Errorf("the schedule of %s: %w", h.Full, err)
 		}
-		said, err := s.Service.Schedules.Preview(p.ctx(), p.who, client.PreviewQuery{Schedule: string(document), Job: h.Full, Lang: string(p.lang), From: p.now, Count: scheduleRows})
+		explanation, err := s.Service.Schedules.Preview(p.ctx(), p.who, client.PreviewQuery{Schedule: string(document), Job: h.Full, Lang: string(p.lang), From: p.now, Count: scheduleRows})
 		if err == nil {
-			v.Notes = said.Notes
+			v.Notes = explanation.Notes
 			if len(h.job.Schedule.Only)+len(h.job.Schedule.Except) > 0 {
-				v.Words = said.Description
+				v.Words = explanation.Description
 			}
 		}
 	}

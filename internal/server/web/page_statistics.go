@@ -43,23 +43,23 @@ func (s *site) statistics(p *page) error {
 		return err
 	}
 	v := statisticsView{jobHead: h}
-	said, err := s.Service.Stats.OfJob(p.ctx(), p.who, p.namedJob(), p.zone.String())
+	numbers, err := s.Service.Stats.OfJob(p.ctx(), p.who, p.namedJob(), p.zone.String())
 	if err != nil {
 		return err
 	}
-	v.HasRuns = said.Runs > 0
-	v.Title = p.T("statistics.title", "n", number(int64(said.Runs)))
+	v.HasRuns = numbers.Runs > 0
+	v.Title = p.T("statistics.title", "n", number(int64(numbers.Runs)))
 	if v.HasRuns {
-		v.Since = p.T("statistics.since", "t", p.day(said.From, "15:04"))
+		v.Since = p.T("statistics.since", "t", p.day(numbers.From, "15:04"))
 	}
-	if said.SuccessRate != nil {
-		v.Facts = append(v.Facts, fact{Name: p.T("job.succeeded"), Value: rate(said.SuccessRate)})
+	if numbers.SuccessRate != nil {
+		v.Facts = append(v.Facts, fact{Name: p.T("job.succeeded"), Value: rate(numbers.SuccessRate)})
 	}
-	v.Facts = append(v.Facts, fact{Name: p.T("statistics.runs"), Value: number(int64(said.Runs))}, fact{Name: p.T("job.retried"), Value: number(int64(said.Retried))})
+	v.Facts = append(v.Facts, fact{Name: p.T("statistics.runs"), Value: number(int64(numbers.Runs))}, fact{Name: p.T("job.retried"), Value: number(int64(numbers.Retried))})
 	for _, measured := range []struct {
 		key string
 		of  client.Quantiles
-	}{{"statistics.duration", said.Duration}, {"statistics.late", said.Lateness}} {
+	}{{"statistics.duration", numbers.Duration}, {"statistics.late", numbers.Lateness}} {
 		for _, q := range []struct {
 			name    string
 			seconds float64
@@ -70,11 +70,11 @@ func (s *site) statistics(p *page) error {
 		}
 	}
 	for _, o := range job.Outcome("").Values() {
-		if n := said.Outcomes[job.Outcome(o)]; n > 0 && o != string(job.OutcomeSucceeded) {
+		if n := numbers.Outcomes[job.Outcome(o)]; n > 0 && o != string(job.OutcomeSucceeded) {
 			v.Facts = append(v.Facts, fact{Name: p.T("outcome." + o), Value: number(int64(n))})
 		}
 	}
-	v.Nodes, v.Kinds = p.partRows(said.Nodes), p.partRows(said.Kinds)
+	v.Nodes, v.Kinds = p.partRows(numbers.Nodes), p.partRows(numbers.Kinds)
 	for i := range v.Nodes {
 		v.Nodes[i].Link = "/runs?job=" + template.URLQueryEscaper(h.Full) + "&node=" + template.URLQueryEscaper(v.Nodes[i].Name)
 	}
@@ -87,7 +87,7 @@ func (s *site) statistics(p *page) error {
 	if err != nil {
 		return err
 	}
-	p.statisticsCharts(&v, stats.Items, said.Days, from)
+	p.statisticsCharts(&v, stats.Items, numbers.Days, from)
 	return p.show("statistics", v)
 }
 

@@ -130,16 +130,16 @@ var laneSteps = map[string]time.Duration{"24h": 10 * time.Minute, "6h": 5 * time
 
 // reach is the time that the page can be moved in.
 type reach struct {
-	from, to time.Time
-	kept     time.Duration // how long finished runs are kept, 0 if that is no bound
-	ahead    int           // for how many days starts are counted, 0 if that is no bound
+	from, to  time.Time
+	retention time.Duration // how long finished runs are kept, 0 if that is no bound
+	ahead     int           // for how many days starts are counted, 0 if that is no bound
 }
 
 // reach returns how far back runs are kept, and how far ahead starts are counted.
 func (s *site) reach(p *page) reach {
 	r := reach{from: p.now.AddDate(-yearsBack, 0, 0), to: p.now.AddDate(0, 0, daysAhead), ahead: daysAhead}
-	if kept := s.Service.Runs.KeptFor(); kept > 0 && p.now.Add(-kept).After(r.from) {
-		r.from, r.kept = p.now.Add(-kept), kept
+	if life := s.Service.Runs.KeptFor(); life > 0 && p.now.Add(-life).After(r.from) {
+		r.from, r.retention = p.now.Add(-life), life
 	}
 	return r
 }
@@ -158,8 +158,8 @@ func (v *timelineView) move(p *page, r *reach, earlier, later time.Time) {
 	switch {
 	case !earlier.Before(r.from):
 		v.Earlier = at(earlier)
-	case r.kept > 0:
-		v.End = p.T("timeline.kept", "d", p.coarse(r.kept))
+	case r.retention > 0:
+		v.End = p.T("timeline.kept", "d", p.coarse(r.retention))
 	default:
 		v.End = p.T("timeline.year")
 	}

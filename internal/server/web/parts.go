@@ -56,8 +56,8 @@ type (
 		Create(ctx context.Context, who service.Caller, draft service.Draft) (service.Changed, error)
 		Put(ctx context.Context, who service.Caller, name service.Name, draft service.Draft, expect service.Expect) (service.Changed, error)
 		Delete(ctx context.Context, who service.Caller, name service.Name, expect service.Expect) (service.Changed, error)
-		Pause(ctx context.Context, who service.Caller, name service.Name, said client.PauseRequest, expect service.Expect) (service.Changed, error)
-		Resume(ctx context.Context, who service.Caller, name service.Name, said client.ResumeRequest, expect service.Expect) (service.Changed, error)
+		Pause(ctx context.Context, who service.Caller, name service.Name, request client.PauseRequest, expect service.Expect) (service.Changed, error)
+		Resume(ctx context.Context, who service.Caller, name service.Name, request client.ResumeRequest, expect service.Expect) (service.Changed, error)
 		Next(ctx context.Context, who service.Caller, name service.Name, from time.Time, count int) (client.Occurrences, error)
 		FollowersOf(ctx context.Context, who service.Caller, name service.Name, size int, token string) (client.Page[client.Follower], error)
 		Revisions(ctx context.Context, who service.Caller, name service.Name, size int, token string) (client.Page[client.Revision], error)
@@ -72,11 +72,11 @@ type (
 		Explained(ctx context.Context, who service.Caller, id job.ID) (service.ExplainedRun, error)
 		KeptFor() time.Duration
 		PoolUse(ctx context.Context, who service.Caller, pool service.Name) (service.PoolUse, error)
-		Start(ctx context.Context, who service.Caller, name service.Name, said client.RunRequest, key string) (service.Made, error)
-		Retry(ctx context.Context, who service.Caller, id job.ID, said client.RetryRequest, key string) (service.Made, error)
+		Start(ctx context.Context, who service.Caller, name service.Name, request client.RunRequest, key string) (service.Made, error)
+		Retry(ctx context.Context, who service.Caller, id job.ID, request client.RetryRequest, key string) (service.Made, error)
 		RetryAll(ctx context.Context, who service.Caller, runs []job.ID, key string) (client.Retries, error)
 		Cancel(ctx context.Context, who service.Caller, id job.ID, reason string) (client.Run, error)
-		Backfill(ctx context.Context, who service.Caller, name service.Name, said client.BackfillRequest, key string) (client.Backfill, error)
+		Backfill(ctx context.Context, who service.Caller, name service.Name, request client.BackfillRequest, key string) (client.Backfill, error)
 		CancelBackfill(ctx context.Context, who service.Caller, name service.Name, reason string) (client.BackfillCancelled, error)
 		Approve(ctx context.Context, who service.Caller, flow job.ID, step string, reject bool, note string) (client.Run, error)
 		Signal(ctx context.Context, who service.Caller, flow job.ID, signal string, data []byte) (client.Run, error)
@@ -92,13 +92,13 @@ type (
 	}
 	// Documents checks and applies files.
 	Documents interface {
-		Check(ctx context.Context, who service.Caller, said client.Check) (client.Checked, error)
-		Apply(ctx context.Context, who service.Caller, said client.Apply) (client.Applied, error)
+		Check(ctx context.Context, who service.Caller, request client.Check) (client.Checked, error)
+		Apply(ctx context.Context, who service.Caller, request client.Apply) (client.Applied, error)
 	}
 	// Bulk changes many jobs.
 	Bulk interface {
-		Do(ctx context.Context, who service.Caller, said client.Bulk) (client.BulkResult, error)
-		Each(ctx context.Context, who service.Caller, names []service.Name, said client.Bulk, key string) (client.BulkResult, error)
+		Do(ctx context.Context, who service.Caller, bulk client.Bulk) (client.BulkResult, error)
+		Each(ctx context.Context, who service.Caller, names []service.Name, bulk client.Bulk, key string) (client.BulkResult, error)
 	}
 	// Schedules explains expressions.
 	Schedules interface {
@@ -163,12 +163,12 @@ type (
 	}
 	// Audit lists changes.
 	Audit interface {
-		List(ctx context.Context, who service.Caller, said client.AuditQuery) (client.Page[client.AuditRecord], error)
+		List(ctx context.Context, who service.Caller, query client.AuditQuery) (client.Page[client.AuditRecord], error)
 	}
 	// Access lists, makes and revokes tokens, and lists and ends sessions.
 	Access interface {
 		List(ctx context.Context, who service.Caller) ([]client.Token, error)
-		Create(ctx context.Context, who service.Caller, said client.TokenRequest) (client.NewToken, error)
+		Create(ctx context.Context, who service.Caller, request client.TokenRequest) (client.NewToken, error)
 		Revoke(ctx context.Context, who service.Caller, name string) error
 		Sessions(ctx context.Context, who service.Caller) ([]auth.Session, error)
 		EndSession(ctx context.Context, who service.Caller, id string) error

@@ -136,16 +136,16 @@ func TestShardsAreOneGroup(t *testing.T) {
 	for i := range 3 {
 		items = append(items, store.TriggerItem{ID: w.id(), Job: j.Definition.UID, Kind: job.RunByHand, Key: "together", Shard: i, Shards: 3, Session: w.node, Actor: "ann"})
 	}
-	made, err := w.store.Trigger(ctx, items)
+	outcomes, err := w.store.Trigger(ctx, items)
 	w.must(err)
-	attempt := store.Attempt{Run: made[0].Run, Number: 1, Token: w.id()}
+	attempt := store.Attempt{Run: outcomes[0].Run, Number: 1, Token: w.id()}
 	_, err = w.store.Claim(ctx, w.node, []store.Attempt{attempt})
 	w.must(err)
 	_, err = w.store.Finish(ctx, w.node, []store.Result{{Attempt: attempt, Started: w.now, Ended: w.now, Outcome: job.OutcomeSucceeded}})
 	w.must(err)
 	w.now = w.now.Add(time.Second)
 	b := w.login("vera")
-	for _, m := range made {
-		b.shows("/runs/"+m.Run.String(), `id="shards"`, "1 of 3 have ended", "/runs/"+made[0].Run.String(), "/runs/"+made[1].Run.String(), "/runs/"+made[2].Run.String())
+	for _, m := range outcomes {
+		b.shows("/runs/"+m.Run.String(), `id="shards"`, "1 of 3 have ended", "/runs/"+outcomes[0].Run.String(), "/runs/"+outcomes[1].Run.String(), "/runs/"+outcomes[2].Run.String())
 	}
 }

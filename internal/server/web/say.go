@@ -322,8 +322,8 @@ func describe(text string, s *job.Schedule, lang cron.Lang) string {
 	if err != nil {
 		return text
 	}
-	if said, ok := schedule.(interface{ Describe(cron.Lang) string }); ok {
-		return said.Describe(lang)
+	if describer, ok := schedule.(interface{ Describe(cron.Lang) string }); ok {
+		return describer.Describe(lang)
 	}
 	return text
 }

@@ -33,9 +33,9 @@ func (w *world) runs(name string) store.Attempt {
 	w.t.Helper()
 	found, err := w.store.JobsNamed(w.t.Context(), []string{name})
 	w.must(err)
-	made, err := w.store.Trigger(w.t.Context(), []store.TriggerItem{{ID: w.id(), Job: found[0].Definition.UID, Kind: job.RunByHand, Key: w.id().String(), Session: w.node, Actor: "ann"}})
+	outcomes, err := w.store.Trigger(w.t.Context(), []store.TriggerItem{{ID: w.id(), Job: found[0].Definition.UID, Kind: job.RunByHand, Key: w.id().String(), Session: w.node, Actor: "ann"}})
 	w.must(err)
-	attempt := store.Attempt{Run: made[0].Run, Number: 1, Token: w.id()}
+	attempt := store.Attempt{Run: outcomes[0].Run, Number: 1, Token: w.id()}
 	_, err = w.store.Claim(w.t.Context(), w.node, []store.Attempt{attempt})
 	w.must(err)
 	return attempt
@@ -138,10 +138,10 @@ func TestTheJobNamesWhatItFollowsAndItsFollowers(t *testing.T) {
 		return between(b.ask("GET", path, nil).Body.String(), `id="connected"`, "</section>")
 	}
 	ann, vera := w.login("ann"), w.login("vera")
-	if said := connected(vera, up); strings.Contains(said, "Followed by") {
-		t.Errorf("a job without followers says %s", said)
+	if words := connected(vera, up); strings.Contains(words, "Followed by") {
+		t.Errorf("a job without followers says %s", words)
 	}
-	if said := ann.ask("GET", up+"/definition", nil).Body.String(); strings.Contains(said, "and are no longer started") {
+	if words := ann.ask("GET", up+"/definition", nil).Body.String(); strings.Contains(words, "and are no longer started") {
 		t.Error("the deletion of a job without followers warns")
 	}
 	w.put("namespace: shop\nname: b\nschedule: {on: [{job: price-import, outcome: failed}]}\nrun: {shell: 'true'}\n")
@@ -151,15 +151,15 @@ func TestTheJobNamesWhatItFollowsAndItsFollowers(t *testing.T) {
 		"/jobs/data/a": {`href="/jobs/shop/price-import">shop/price-import, after success</a>`, `href="/jobs/shop/b">shop/b, after success</a>`},
 		"/jobs/shop/b": {`<dt>Follows</dt><dd class=""><a class="link" href="/jobs/shop/price-import">shop/price-import, after failure</a>`, `href="/jobs/data/a">data/a, after success, paused</a>`},
 	} {
-		said := connected(vera, path)
+		words := connected(vera, path)
 		for _, text := range want {
-			if !strings.Contains(said, text) {
-				t.Errorf("%s does not say %s: %s", path, text, said)
+			if !strings.Contains(words, text) {
+				t.Errorf("%s does not say %s: %s", path, text, words)
 			}
 		}
 	}
 	ann.shows(up+"/definition", "Jobs that follow it, and are no longer started: data/a, shop/b.")
-	if said := vera.ask("GET", up+"/definition", nil).Body.String(); strings.Contains(said, "and are no longer started") {
+	if words := vera.ask("GET", up+"/definition", nil).Body.String(); strings.Contains(words, "and are no longer started") {
 		t.Error("a viewer is warned of a deletion")
 	}
 
@@ -168,12 +168,12 @@ func TestTheJobNamesWhatItFollowsAndItsFollowers(t *testing.T) {
 	}
 	seen, pages := map[string]bool{}, 0
 	for path := up; path != ""; pages++ {
-		said := connected(vera, path)
-		for _, found := range regexp.MustCompile(`href="/jobs/([^"]*)"`).FindAllStringSubmatch(said, -1) {
+		words := connected(vera, path)
+		for _, found := range regexp.MustCompile(`href="/jobs/([^"]*)"`).FindAllStringSubmatch(words, -1) {
 			seen[found[1]] = true
 		}
 		path = ""
-		if next := regexp.MustCompile(`href="(/jobs/[^"]*\?followers=[^"]*)#connected">and more</a>`).FindStringSubmatch(said); next != nil {
+		if next := regexp.MustCompile(`href="(/jobs/[^"]*\?followers=[^"]*)#connected">and more</a>`).FindStringSubmatch(words); next != nil {
 			path = html.UnescapeString(next[1])
 		}
 	}
@@ -259,11 +259,11 @@ func (w *world) queue(name string) (run job.ID, verdict store.Verdict) {
 	w.t.Helper()
 	found, err := w.store.JobsNamed(w.t.Context(), []string{name})
 	w.must(err)
-	made, err := w.store.Trigger(w.t.Context(), []store.TriggerItem{{ID: w.id(), Job: found[0].Definition.UID, Kind: job.RunByHand, Key: w.id().String(), Session: w.node, Actor: "ann"}})
+	results, err := w.store.Trigger(w.t.Context(), []store.TriggerItem{{ID: w.id(), Job: found[0].Definition.UID, Kind: job.RunByHand, Key: w.id().String(), Session: w.node, Actor: "ann"}})
 	w.must(err)
-	outcomes, err := w.store.Claim(w.t.Context(), w.node, []store.Attempt{{Run: made[0].Run, Number: 1, Token: w.id()}})
+	outcomes, err := w.store.Claim(w.t.Context(), w.node, []store.Attempt{{Run: results[0].Run, Number: 1, Token: w.id()}})
 	w.must(err)
-	return made[0].Run, outcomes[0].Verdict
+	return results[0].Run, outcomes[0].Verdict
 }
 
 // between returns the part of a page from one text to the next one.

@@ -101,19 +101,19 @@ func (w *world) fill() {
 		if list[0].Job.Run.HandlerName() != "" {
 			continue // no node has it
 		}
-		made, err := w.store.Trigger(ctx, []store.TriggerItem{{ID: w.id(), Job: j.Definition.UID, Kind: job.RunByHand, Key: w.id().String(), Session: w.node, Actor: "ann"}})
+		results, err := w.store.Trigger(ctx, []store.TriggerItem{{ID: w.id(), Job: j.Definition.UID, Kind: job.RunByHand, Key: w.id().String(), Session: w.node, Actor: "ann"}})
 		w.must(err)
-		attempt := store.Attempt{Run: made[0].Run, Number: 1, Token: w.id()}
+		attempt := store.Attempt{Run: results[0].Run, Number: 1, Token: w.id()}
 		outcomes, err := w.store.Claim(ctx, w.node, []store.Attempt{attempt})
 		w.must(err)
 		if outcomes[0].Verdict != store.Started {
 			w.t.Fatalf("the run was not claimed: %+v", outcomes)
 		}
 		if list[0].Job.Name != "price-import" {
-			w.running = made[0].Run
+			w.running = results[0].Run
 			continue
 		}
-		w.failed = made[0].Run
+		w.failed = results[0].Run
 		code := 1
 		_, err = w.store.Finish(ctx, w.node, []store.Result{{Attempt: attempt, Started: w.now, Ended: w.now.Add(400 * time.Millisecond), Outcome: job.OutcomeFailed, Reason: job.Text("exit status 1"), Cause: "feed.csv: 0 <rows>", ExitCode: &code}})
 		w.must(err)
@@ -131,9 +131,9 @@ func (w *world) begin() {
 	w.must(err)
 	j, err := store.PutOne(ctx, w.store, store.PutJob{Definition: list[0].Job, Actor: "wei"})
 	w.must(err)
-	made, err := w.store.Trigger(ctx, []store.TriggerItem{{ID: w.id(), Job: j.Definition.UID, Kind: job.RunByHand, Key: w.id().String(), Session: w.node, Actor: "ann"}})
+	outcomes, err := w.store.Trigger(ctx, []store.TriggerItem{{ID: w.id(), Job: j.Definition.UID, Kind: job.RunByHand, Key: w.id().String(), Session: w.node, Actor: "ann"}})
 	w.must(err)
-	w.flow = made[0].Run
+	w.flow = outcomes[0].Run
 	_, err = w.store.Claim(ctx, w.node, []store.Attempt{{Run: w.flow, Number: 1, Token: w.id()}})
 	w.must(err)
 }

@@ -7,8 +7,8 @@ func TestTheNumberOfValuesIsBounded(t *testing.T) {
 	for key := range 10 {
 		m.Put(key, "new", 3)
 	}
-	if _, kept := m.Get(9); !kept || len(m.values) != 3 {
-		t.Errorf("%d values are kept, the latest among them: %v", len(m.values), kept)
+	if _, isKept := m.Get(9); !isKept || len(m.values) != 3 {
+		t.Errorf("%d values are kept, the latest among them: %v", len(m.values), isKept)
 	}
 	m.Put(9, "newer", 3)
 	if value, _ := m.Get(9); value != "newer" || len(m.values) != 3 {

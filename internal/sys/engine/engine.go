@@ -133,13 +133,13 @@ func (e *Engine) send(ctx context.Context, method, path string, query url.Values
 	}
 	defer answer.Body.Close()
 	text, _ := io.ReadAll(io.LimitReader(answer.Body, errorMax))
-	var said struct {
+	var reply struct {
 		Message string `json:"message"`
 	}
-	if json.Unmarshal(text, &said) != nil || said.Message == "" {
-		said.Message = cmp.Or(strings.TrimSpace(string(text)), answer.Status)
+	if json.Unmarshal(text, &reply) != nil || reply.Message == "" {
+		reply.Message = cmp.Or(strings.TrimSpace(string(text)), answer.Status)
 	}
-	return nil, &Error{answer.StatusCode, said.Message}
+	return nil, &Error{answer.StatusCode, reply.Message}
 }
 
 // call sends a request, and reads the answer into a value unless that is nil.
@@ -179,16 +179,16 @@ func (v Version) String() string { return v.Name + " " + v.Version }
 
 // Version requests the product and version of the engine.
 func (e *Engine) Version(ctx context.Context) (Version, error) {
-	var said struct {
+	var answer struct {
 		Version    string
 		APIVersion string `json:"ApiVersion"`
 		Components []struct{ Name string }
 	}
-	if err := e.call(ctx, http.MethodGet, "/version", nil, nil, &said); err != nil {
+	if err := e.call(ctx, http.MethodGet, "/version", nil, nil, &answer); err != nil {
 		return Version{}, err
 	}
-	v := Version{"Docker", said.Version, said.APIVersion}
-	for _, c := range said.Components {
+	v := Version{"Docker", answer.Version, answer.APIVersion}
+	for _, c := range answer.Components {
 		if strings.Contains(c.Name, "Podman") {
 			v.Name = "Podman"
 		}

@@ -14,13 +14,13 @@ import (
 // EncodeJob encodes the user's part of a definition. It also returns the result of
 // DecodeJob on it; the copy shares with j the values behind its pointers.
 func EncodeJob(j *job.Job) (text []byte, read *job.Job, err error) {
-	said := *j
-	said.Namespace = cmp.Or(said.Namespace, job.DefaultNamespace)
-	said.UID, said.Version, said.Status, said.Epoch = job.ID{}, 0, nil, 0
-	said.Schedule.At = slices.Clone(said.Schedule.At)
-	fixInstants(&said.Schedule)
-	text, err = json.Marshal(&said)
-	return text, &said, err
+	document := *j
+	document.Namespace = cmp.Or(document.Namespace, job.DefaultNamespace)
+	document.UID, document.Version, document.Status, document.Epoch = job.ID{}, 0, nil, 0
+	document.Schedule.At = slices.Clone(document.Schedule.At)
+	fixInstants(&document.Schedule)
+	text, err = json.Marshal(&document)
+	return text, &document, err
 }
 
 // DecodeJob is the inverse of EncodeJob. Fields that a newer belfry has added
@@ -57,14 +57,14 @@ func fixed(t time.Time) time.Time {
 // DecodeSaid decodes only the fields that queries for jobs read: name, title, description and labels. The
 // whole definition takes five times as long.
 func DecodeSaid(text []byte) (*job.Job, error) {
-	var said struct {
+	var answer struct {
 		Name, Title, Description string
 		Labels                   map[string]string
 	}
-	if err := json.Unmarshal(text, &said); err != nil {
+	if err := json.Unmarshal(text, &answer); err != nil {
 		return nil, err
 	}
-	return &job.Job{Name: said.Name, Title: said.Title, Description: said.Description, Labels: said.Labels}, nil
+	return &job.Job{Name: answer.Name, Title: answer.Title, Description: answer.Description, Labels: answer.Labels}, nil
 }
 
 // EncodeDocument encodes a document that is no job, with the server's additions.

@@ -47,7 +47,7 @@ func TestADefinitionIsKeptAsItWillBeRead(t *testing.T) {
 		}
 	}
 	for _, j := range jobs {
-		text, kept, err := columns.EncodeJob(j)
+		text, definition, err := columns.EncodeJob(j)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,8 +55,8 @@ func TestADefinitionIsKeptAsItWillBeRead(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !reflect.DeepEqual(kept, read) {
-			t.Errorf("%s is kept as\n%+v\nand read as\n%+v", j.Name, kept, read)
+		if !reflect.DeepEqual(definition, read) {
+			t.Errorf("%s is kept as\n%+v\nand read as\n%+v", j.Name, definition, read)
 		}
 	}
 }

@@ -21,11 +21,11 @@ func (s *Control) Operate(ctx context.Context, op engine.Operation) error {
 // Document returns the document of a definition in this store, with its defaults filled
 // in.
 func (s *Control) Document(definition *job.Job) (*engine.Document, error) {
-	text, said, err := columns.EncodeJob(definition)
+	text, document, err := columns.EncodeJob(definition)
 	if err != nil {
 		return nil, err
 	}
-	d := engine.NewDocument(said, said.WithDefaults(s.opt.Defaults))
+	d := engine.NewDocument(document, document.WithDefaults(s.opt.Defaults))
 	d.Text = text
 	return d, nil
 }

@@ -86,11 +86,11 @@ func life(t *testing.T, s store.Store) (err error) {
 	if err != nil {
 		return err
 	}
-	made, err := s.Trigger(ctx, []store.TriggerItem{{ID: job.ID{3}, Job: j.Definition.UID, Kind: job.RunByHand, Session: session.ID}})
+	outcomes, err := s.Trigger(ctx, []store.TriggerItem{{ID: job.ID{3}, Job: j.Definition.UID, Kind: job.RunByHand, Session: session.ID}})
 	if err != nil {
 		return err
 	}
-	a := store.Attempt{Run: made[0].Run, Number: 1, Token: job.ID{4}}
+	a := store.Attempt{Run: outcomes[0].Run, Number: 1, Token: job.ID{4}}
 	if _, err := s.Claim(ctx, session.ID, []store.Attempt{a}); err != nil {
 		return err
 	}
@@ -135,11 +135,11 @@ func TestAnOperationThatNamesTooLittlePanics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	made, err := s.Trigger(t.Context(), []store.TriggerItem{{ID: job.ID{3}, Job: j.Definition.UID, Kind: job.RunByHand, Session: session.ID}})
+	outcomes, err := s.Trigger(t.Context(), []store.TriggerItem{{ID: job.ID{3}, Job: j.Definition.UID, Kind: job.RunByHand, Session: session.ID}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	claim := engine.Claim{Session: session.ID, Attempts: []store.Attempt{{Run: made[0].Run, Number: 1, Token: job.ID{4}}}}
+	claim := engine.Claim{Session: session.ID, Attempts: []store.Attempt{{Run: outcomes[0].Run, Number: 1, Token: job.ID{4}}}}
 	for _, test := range []struct {
 		what   string
 		forget func(*engine.Need)
@@ -148,9 +148,9 @@ func TestAnOperationThatNamesTooLittlePanics(t *testing.T) {
 		{"run", func(n *engine.Need) { n.Runs = nil }},
 		{"session", func(n *engine.Need) { n.Sessions = false }},
 	} {
-		said := panics(func() { err = ledger.Do(t.Context(), s.Control, careless{&claim, test.forget}) })
-		if !strings.Contains(said, "touches") || !strings.Contains(said, test.what) {
-			t.Errorf("without the %s: panic %q, error %v", test.what, said, err)
+		text := panics(func() { err = ledger.Do(t.Context(), s.Control, careless{&claim, test.forget}) })
+		if !strings.Contains(text, "touches") || !strings.Contains(text, test.what) {
+			t.Errorf("without the %s: panic %q, error %v", test.what, text, err)
 		}
 	}
 	if err := ledger.Do(t.Context(), s.Control, &claim); err != nil {
@@ -162,10 +162,10 @@ func TestAnOperationThatNamesTooLittlePanics(t *testing.T) {
 }
 
 // panics returns the panic of a function as text, "" if there is none.
-func panics(do func()) (said string) {
+func panics(do func()) (text string) {
 	defer func() {
 		if p := recover(); p != nil {
-			said = fmt.Sprint(p)
+			text = fmt.Sprint(p)
 		}
 	}()
 	do()

@@ -34,12 +34,12 @@ func (s *Control) PutJobs(ctx context.Context, list []store.PutJob) ([]*store.Jo
 // newIDs returns a generator for the ids of a call, which yields the same ids for each try of
 // its step.
 func (s *Control) newIDs() func(i int) job.ID {
-	made := map[int]job.ID{}
+	ids := map[int]job.ID{}
 	return func(i int) job.ID {
-		if made[i].IsZero() {
-			made[i] = s.opt.NewID()
+		if ids[i].IsZero() {
+			ids[i] = s.opt.NewID()
 		}
-		return made[i]
+		return ids[i]
 	}
 }
 

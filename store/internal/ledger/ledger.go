@@ -91,34 +91,34 @@ func (s *Control) do(ctx context.Context, o Order, op engine.Operation) error {
 	if o.Items > store.MaxBatch {
 		return store.ErrTooMany
 	}
-	kept, _ := s.steps.Get().(*step)
-	if kept == nil {
-		kept = &step{batch: engine.NewBatch(time.Time{}, s.opt.LookAhead, 0)}
+	st, _ := s.steps.Get().(*step)
+	if st == nil {
+		st = &step{batch: engine.NewBatch(time.Time{}, s.opt.LookAhead, 0)}
 		if s.opt.Guard {
-			kept.batch.Guard()
+			st.batch.Guard()
 		}
 		if s.opt.ReuseMemory {
-			kept.batch.ReuseMemory()
+			st.batch.ReuseMemory()
 		}
-		kept.batch.PoolStep(s.opt.PoolStep)
+		st.batch.PoolStep(s.opt.PoolStep)
 	}
-	var told notifications
+	var notes notifications
 	origin := store.OriginOf(ctx)
 	o.Committed = func() {
-		s.feed.Send(told.events)
-		if len(told.ends.Records) > 0 {
-			s.opt.Ended(told.ends)
+		s.feed.Send(notes.events)
+		if len(notes.ends.Records) > 0 {
+			s.opt.Ended(notes.ends)
 		}
 	}
 	for {
 		err := s.Step(ctx, &o, func(tx Tx) (err error) {
-			told, err = s.decide(tx, kept, op, origin)
+			notes, err = s.decide(tx, st, op, origin)
 			return err
 		})
 		if !errors.Is(err, ErrAgain) || o.Try == triesMax {
-			s.steps.Put(kept)
-			if err == nil && len(told.fill) > 0 {
-				s.fill(ctx, told.fill)
+			s.steps.Put(st)
+			if err == nil && len(notes.fill) > 0 {
+				s.fill(ctx, notes.fill)
 			}
 			return err
 		}
@@ -158,8 +158,8 @@ func rest(ctx context.Context, try int) error {
 
 // decide loads the needs of an operation, decides, and passes the changes to the backend.
 // It returns the notifications to send after the commit.
-func (s *Control) decide(tx Tx, kept *step, op engine.Operation, origin store.Origin) (told notifications, err error) {
-	b, need := kept.batch, &kept.need
+func (s *Control) decide(tx Tx, st *step, op engine.Operation, origin store.Origin) (notes notifications, err error) {
+	b, need := st.batch, &st.need
 	b.Reset(time.Time{})
 	b.From(origin)
 	for round := 0; ; round++ {
@@ -169,37 +169,37 @@ func (s *Control) decide(tx Tx, kept *step, op engine.Operation, origin store.Or
 			break
 		}
 		if round == roundsMax {
-			return told, fmt.Errorf("a step (%T) still needs %s", op, need)
+			return notes, fmt.Errorf("a step (%T) still needs %s", op, need)
 		}
 		if err := tx.Load(need, b); err != nil {
-			return told, err
+			return notes, err
 		}
 		b.Answered(need)
 	}
 	now, err := tx.Now()
 	if err != nil {
-		return told, err
+		return notes, err
 	}
 	b.At(now)
 	if err := op.Decide(b); err != nil {
-		return told, err
+		return notes, err
 	}
 	c := b.Changes()
 	for _, j := range c.Jobs {
 		if d := j.Document; j.Revised() && d.Text == nil {
 			if d.Text, _, err = columns.EncodeJob(d.Definition); err != nil {
-				return told, err
+				return notes, err
 			}
 		}
 	}
 	if s.feed.Wanted() {
-		told.events = b.Events(&c)
+		notes.events = b.Events(&c)
 	}
-	told.fill = c.Fill
+	notes.fill = c.Fill
 	if s.opt.Ended != nil {
-		c.AddEnds(&told.ends)
+		c.AddEnds(&notes.ends)
 	}
-	return told, tx.Write(&c)
+	return notes, tx.Write(&c)
 }
 
 // Events implements store.Store.

@@ -46,8 +46,8 @@ type Refill struct {
 	// Tell receives the progress: at the beginning, periodically, and at the end. May be nil.
 	Tell func(store.Refill)
 
-	is          store.Refill
-	began, told time.Time
+	is                store.Refill
+	began, reportedAt time.Time
 }
 
 // Start rewrites as many jobs as possible in a time, at least one part, with which the store
@@ -121,15 +121,15 @@ func (r *Refill) part(ctx context.Context) (over bool, err error) {
 	if over {
 		r.is.Over, r.is.Superseded, r.is.Err = !superseded, superseded, nil
 	}
-	if over || r.is.Err == nil && time.Since(r.told) >= tellEvery {
+	if over || r.is.Err == nil && time.Since(r.reportedAt) >= tellEvery {
 		r.tell()
 	}
 	return over, nil
 }
 
 func (r *Refill) tell() {
-	r.told = time.Now()
-	r.is.Took = r.told.Sub(r.began)
+	r.reportedAt = time.Now()
+	r.is.Took = r.reportedAt.Sub(r.began)
 	if r.Tell != nil {
 		r.Tell(r.is)
 	}

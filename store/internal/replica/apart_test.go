@@ -107,12 +107,12 @@ func TestALargeCallAboutOneJobIsMadeInParts(t *testing.T) {
 			ID: opt.NewID(), Job: j.Definition.UID, Kind: job.RunByHand, Key: fmt.Sprint(i), Session: node.ID, Node: "n", Actor: "ann", Params: map[string]string{"x": large},
 		})
 	}
-	made, err := s.Trigger(t.Context(), items)
-	if err != nil || len(made) != len(items) {
-		t.Fatalf("%d runs are made: %v", len(made), err)
+	outcomes, err := s.Trigger(t.Context(), items)
+	if err != nil || len(outcomes) != len(items) {
+		t.Fatalf("%d runs are made: %v", len(outcomes), err)
 	}
 	var attempts []store.Attempt
-	for i, m := range made {
+	for i, m := range outcomes {
 		if !m.Made || m.Run != items[i].ID {
 			t.Fatalf("run %d: %+v", i, m)
 		}
@@ -329,11 +329,11 @@ func TestOwnCommitsAreNoChangesOfOthers(t *testing.T) {
 	}
 	var runs []job.ID
 	for range 4 {
-		made, err := own.Trigger(t.Context(), []store.TriggerItem{{ID: withIDs(opt).NewID(), Job: j.Definition.UID, Kind: job.RunByHand, Scheduled: now, Actor: "ann"}})
-		if err != nil || made[0].Err != nil {
-			t.Fatal(err, made)
+		outcomes, err := own.Trigger(t.Context(), []store.TriggerItem{{ID: withIDs(opt).NewID(), Job: j.Definition.UID, Kind: job.RunByHand, Scheduled: now, Actor: "ann"}})
+		if err != nil || outcomes[0].Err != nil {
+			t.Fatal(err, outcomes)
 		}
-		runs = append(runs, made[0].Run)
+		runs = append(runs, outcomes[0].Run)
 	}
 	for i, s := range []store.Store{own, own, other, other} {
 		if _, err := s.Cancel(t.Context(), runs[i], "ann", ""); err != nil {

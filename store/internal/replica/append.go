@@ -47,11 +47,11 @@ func (b *Backend) appending(records []store.Record) *Txn {
 	defer b.mu.RUnlock()
 	s, t := b.state, newTxn()
 	t.Compares[appendKey] = s.versions[appendKey]
-	made := &group{}
+	fresh := &group{}
 	groups := map[string]*group{}
 	place := func(key recordKey) (*group, int) {
-		if i := slices.IndexFunc(made.records, func(r *store.Record) bool { return (recordKey{r.Run.ID, r.Attempt.Number}) == key }); i >= 0 {
-			return made, i
+		if i := slices.IndexFunc(fresh.records, func(r *store.Record) bool { return (recordKey{r.Run.ID, r.Attempt.Number}) == key }); i >= 0 {
+			return fresh, i
 		}
 		g := s.groupOf[key]
 		if g == nil {
@@ -66,9 +66,9 @@ func (b *Backend) appending(records []store.Record) *Txn {
 		r := records[i]
 		switch g, at := place(recordKey{r.Run.ID, r.Attempt.Number}); {
 		case g == nil:
-			made.records = append(made.records, &r)
+			fresh.records = append(fresh.records, &r)
 		case g.records[at].Attempt.Outcome != job.OutcomeLost:
-		case g == made:
+		case g == fresh:
 			g.records[at] = &r
 		default:
 			own := &group{g.key, slices.Clone(g.records)}
@@ -76,9 +76,9 @@ func (b *Backend) appending(records []store.Record) *Txn {
 			groups[g.key] = own
 		}
 	}
-	if len(made.records) > 0 {
-		made.key = newGroupKey(made.records[0].Attempt.Ended)
-		b.set(t, made.key, made)
+	if len(fresh.records) > 0 {
+		fresh.key = newGroupKey(fresh.records[0].Attempt.Ended)
+		b.set(t, fresh.key, fresh)
 	}
 	for key, g := range groups {
 		t.Compares[key] = s.versions[key]

@@ -182,7 +182,7 @@ func (b *Backend) Now(ctx context.Context) (time.Time, error) {
 		return time.Time{}, err
 	}
 	if b.opt.Now != nil {
-		return kept(b.opt.Now()), nil
+		return toMicro(b.opt.Now()), nil
 	}
 	now, has, err := b.driver.Now(ctx)
 	if err != nil {
@@ -191,8 +191,8 @@ func (b *Backend) Now(ctx context.Context) (time.Time, error) {
 	if !has {
 		now = b.clock.now()
 	}
-	return kept(now), nil
+	return toMicro(now), nil
 }
 
-// kept rounds a time to the precision of stores.
-func kept(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
+// toMicro rounds a time to the precision of stores.
+func toMicro(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }

@@ -109,7 +109,7 @@ func (b *Backend) Consumers(ctx context.Context) (list []store.ConsumerState, er
 	if err := b.read(ctx, func(s *state) {
 		consumers = s.consumers
 		if s.outbox != nil {
-			list = append(list, s.outbox.held())
+			list = append(list, s.outbox.backlog())
 		}
 	}); err != nil {
 		return nil, err

@@ -210,8 +210,8 @@ func (b *Backend) expired(ctx context.Context, x *expiry, now time.Time, server 
 				return true
 			}
 			keep, known := keeps[r.Run.JobUID]
-			if said, ok := server.Of(r.Run.JobUID); !known && ok {
-				keep = server.With(said)
+			if own, ok := server.Of(r.Run.JobUID); !known && ok {
+				keep = server.With(own)
 			} else if !known {
 				keep = server
 			}
@@ -279,8 +279,8 @@ func (b *Backend) retentions(ctx context.Context, server store.Retention) (map[j
 	keeps := make(map[job.ID]store.Retention, len(jobs))
 	for _, j := range jobs {
 		keep := server
-		if said := j.Document.Filled.Policy.Keep; said != nil {
-			keep = server.With(*said)
+		if own := j.Document.Filled.Policy.Keep; own != nil {
+			keep = server.With(*own)
 		}
 		keeps[j.UID] = keep
 	}

@@ -183,8 +183,8 @@ func (p *encodedGroup) records() []*store.Record {
 	return g.records
 }
 
-// held returns how much waits for history.
-func (o *outbox) held() store.ConsumerState {
+// backlog returns how much waits for history.
+func (o *outbox) backlog() store.ConsumerState {
 	is := store.ConsumerState{Consumer: store.Consumer{Name: store.ConsumerHistory}, Entries: o.total, Bytes: o.bytes}
 	if first, ok := o.groups.Min(); ok {
 		is.Oldest = timeOfGroup(first.key)

@@ -34,7 +34,7 @@ func (w *writer) commit(c *engine.Changes) *commit {
 		full := is.job.FullName()
 		byName[full] = uid
 		switch {
-		case w.made[uid]:
+		case w.newJobs[uid]:
 			delete(p.Compares, cellKey(uid)) // a new uid needs no compare; its name has one
 			p.compare(nameKey(full), 0)
 			w.t.b.set(&p.Txn, nameKey(full), jobName{full, uid})

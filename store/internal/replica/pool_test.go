@@ -51,12 +51,12 @@ func TestManyJobsOfOnePoolAreClaimedAndEndedAtOnce(t *testing.T) {
 		}
 		items = append(items, store.TriggerItem{ID: opt.NewID(), Job: j.Definition.UID, Kind: job.RunByHand, Key: fmt.Sprint(i), Session: node.ID, Node: "n", Actor: "ann"})
 	}
-	made, err := s.Trigger(t.Context(), items)
+	outcomes, err := s.Trigger(t.Context(), items)
 	if err != nil {
 		t.Fatalf("trigger: %v", err)
 	}
 	var attempts []store.Attempt
-	for i, m := range made {
+	for i, m := range outcomes {
 		attempts = append(attempts, store.Attempt{Job: items[i].Job, Run: m.Run, Number: 1, Token: opt.NewID()})
 	}
 	claimed, err := s.Claim(t.Context(), node.ID, attempts)

@@ -378,8 +378,8 @@ func (b *Backend) Sweep(ctx context.Context, now time.Time, forgotten []job.ID) 
 	var gone []job.ID
 	if err := b.read(ctx, func(s *state) {
 		remove := func(key string) { t.Compares[key] = s.versions[key]; t.Deletes = append(t.Deletes, key) }
-		for key, kept := range s.requests {
-			if len(t.Deletes) < sweepMax && !now.Before(kept.Expires) {
+		for key, request := range s.requests {
+			if len(t.Deletes) < sweepMax && !now.Before(request.Expires) {
 				remove(key)
 			}
 		}

@@ -307,9 +307,9 @@ func (b *Backend) apply(u Update) {
 	}
 	b.observe(&u, own)
 	b.state.count()
-	var told []store.Event
+	var list []store.Event
 	if elsewhere {
-		told, b.state.telling = b.state.telling.events, nil
+		list, b.state.telling = b.state.telling.events, nil
 	}
 	if u.Whole {
 		hint = hint.With(store.HintJobs | store.HintRuns)
@@ -342,7 +342,7 @@ func (b *Backend) apply(u Update) {
 		b.opt.Lost(u.Lost)
 	}
 	b.hints.Send(hint)
-	b.feed.Send(told)
+	b.feed.Send(list)
 }
 
 // observe takes the clocks that nodes publish with their renewals. Only nodes with the store itself

@@ -314,13 +314,13 @@ func TestRecordsThatWaitComeLatestFirst(t *testing.T) {
 	var runs []job.ID
 	for i := range 3 {
 		now = now.Add(time.Second)
-		made, err := s.Trigger(t.Context(), []store.TriggerItem{{
+		outcomes, err := s.Trigger(t.Context(), []store.TriggerItem{{
 			ID: opt.NewID(), Job: j.Definition.UID, Kind: job.RunByHand, Key: fmt.Sprint(i), Session: node.ID, Node: "n", Actor: "ann",
 		}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		a := store.Attempt{Job: j.Definition.UID, Run: made[0].Run, Number: 1, Token: opt.NewID()}
+		a := store.Attempt{Job: j.Definition.UID, Run: outcomes[0].Run, Number: 1, Token: opt.NewID()}
 		if _, err := s.Claim(t.Context(), node.ID, []store.Attempt{a}); err != nil {
 			t.Fatal(err)
 		}

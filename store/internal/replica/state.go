@@ -528,35 +528,35 @@ func (s *state) remove(key string, now time.Time) {
 
 // putSession replaces a session: earlier steps may still read the old one.
 func (s *state) putSession(one *session) {
-	kept := one.Session
-	s.over[kept.ID] = one.over
+	stored := one.Session
+	s.over[stored.ID] = one.over
 	if !one.over {
-		delete(s.over, kept.ID)
+		delete(s.over, stored.ID)
 	}
-	merge(&kept, s.renewals[kept.ID])
-	s.setSession(&kept)
+	merge(&stored, s.renewals[stored.ID])
+	s.setSession(&stored)
 }
 
 func (s *state) renew(id job.ID, r renewal) {
 	s.renewals[id] = r
 	if was := s.sessions[id]; was != nil {
-		kept := *was
-		merge(&kept, r)
-		s.setSession(&kept)
+		session := *was
+		merge(&session, r)
+		s.setSession(&session)
 	}
 }
 
 // setSession replaces the map as well: batches hold it.
-func (s *state) setSession(kept *store.Session) {
+func (s *state) setSession(session *store.Session) {
 	s.sessions = maps.Clone(s.sessions)
-	s.sessions[kept.ID] = kept
+	s.sessions[session.ID] = session
 	s.members.Store(nil)
 }
 
-func merge(kept *store.Session, r renewal) {
+func merge(session *store.Session, r renewal) {
 	if !r.renewed.IsZero() {
-		kept.Renewed, kept.Steady, kept.BeforeGap, kept.Load = r.renewed, r.steady, r.beforeGap, r.load
-		kept.ClockOff = r.standing != nodeclock.Good
+		session.Renewed, session.Steady, session.BeforeGap, session.Load = r.renewed, r.steady, r.beforeGap, r.load
+		session.ClockOff = r.standing != nodeclock.Good
 	}
 }
 

@@ -188,8 +188,8 @@ func (t *tx) Now() (time.Time, error) {
 	return now, err
 }
 
-// found is the result of a Load in the copy: documents are read when it is not locked.
-type found struct {
+// loadResult is the result of a Load in the copy: documents are read when it is not locked.
+type loadResult struct {
 	jobs, named, following, naming []*cell
 	names, upstreams, calendars    []string
 	add                            []*store.Run
@@ -227,7 +227,7 @@ func (t *tx) Load(n *engine.Need, b *engine.Batch) error {
 		}
 		b.AddNote(name, version)
 	}
-	var f found
+	var f loadResult
 	t.b.mu.RLock()
 	t.look(n, b, &f, now)
 	t.b.mu.RUnlock()
@@ -238,7 +238,7 @@ func (t *tx) Load(n *engine.Need, b *engine.Batch) error {
 }
 
 // look reads the needed data from the copy.
-func (t *tx) look(n *engine.Need, b *engine.Batch, f *found, now time.Time) {
+func (t *tx) look(n *engine.Need, b *engine.Batch, f *loadResult, now time.Time) {
 	s := t.b.state
 	for _, uid := range n.Jobs {
 		t.saw(cellKey(uid))
@@ -279,8 +279,8 @@ func (t *tx) look(n *engine.Need, b *engine.Batch, f *found, now time.Time) {
 	t.lookFollows(n, b, f)
 	for _, id := range n.Keys {
 		t.saw(cellKey(id.Job)) // a request changes it
-		if kept, ok := s.requests[requestKey(id)]; ok && now.Before(kept.Expires) {
-			b.AddKey(id, kept.Run)
+		if request, ok := s.requests[requestKey(id)]; ok && now.Before(request.Expires) {
+			b.AddKey(id, request.Run)
 		}
 	}
 	for _, ref := range n.Records {
@@ -301,12 +301,12 @@ func (t *tx) look(n *engine.Need, b *engine.Batch, f *found, now time.Time) {
 	t.lookDocuments(n, b)
 }
 
-func (t *tx) seeRun(f *found, r *store.Run) {
+func (t *tx) seeRun(f *loadResult, r *store.Run) {
 	t.saw(cellKey(r.JobUID))
 	f.add = append(f.add, r)
 }
 
-func (t *tx) seeRuns(f *found, uid job.ID, wanted func(*store.Run) bool) {
+func (t *tx) seeRuns(f *loadResult, uid job.ID, wanted func(*store.Run) bool) {
 	t.saw(cellKey(uid))
 	for _, r := range t.b.state.runsOf(uid) {
 		if wanted(r) {
@@ -327,7 +327,7 @@ func (s *state) surelyWaits(r *store.Run, now time.Time) bool {
 
 // slot adds the members of a slot: see engine.SlotNeed. Of the waiting runs it adds as many as the
 // step can make ready, and only counts the rest, if these surely wait.
-func (t *tx) slot(need *engine.SlotNeed, b *engine.Batch, f *found, now time.Time) {
+func (t *tx) slot(need *engine.SlotNeed, b *engine.Batch, f *loadResult, now time.Time) {
 	s := t.b.state
 	var holding, waiting, ready []*store.Run // members that the batch lacks
 	in := s.slots[need.Key]
@@ -402,7 +402,7 @@ func firstOf(tree *btree.BTreeG[*store.Run], list []*store.Run) (first []*store.
 	return first[:min(len(first), store.MaxBatch)]
 }
 
-func (t *tx) lookFollows(n *engine.Need, b *engine.Batch, f *found) {
+func (t *tx) lookFollows(n *engine.Need, b *engine.Batch, f *loadResult) {
 	s := t.b.state
 	for _, name := range n.Upstreams {
 		for _, c := range s.sorted(s.followers[name]) {
@@ -492,7 +492,7 @@ func (t *tx) newJob() *engine.Job {
 }
 
 // add passes what was found to the batch, with documents.
-func (t *tx) add(b *engine.Batch, f *found) error {
+func (t *tx) add(b *engine.Batch, f *loadResult) error {
 	jobs, err := t.b.copiesOf(t.ctx, slices.Concat(f.jobs, f.named, f.following, f.naming), t.newJob)
 	if err != nil {
 		return err

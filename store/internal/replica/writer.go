@@ -30,22 +30,22 @@ func (c *stagedCell) ops() int { return 1 + len(c.set) + len(c.gone) }
 // spread moves runs to keys of their own if the cell has no room for them: its number and, where values
 // are encoded, its size are bounded.
 func (c *stagedCell) spread(most int, encoded bool) {
-	kept, size, moved := c.runs[:0], 0, 0
+	rest, size, moved := c.runs[:0], 0, 0
 	for _, r := range c.runs {
 		n := 0
 		if encoded {
 			n = runSize(r)
 		}
-		if moved == spreadMax || len(kept) < most && size+n <= inCellSize {
-			kept, size = append(kept, r), size+n
+		if moved == spreadMax || len(rest) < most && size+n <= inCellSize {
+			rest, size = append(rest, r), size+n
 			continue
 		}
 		c.putApart(r)
 		c.apart++
 		moved++
 	}
-	clear(c.runs[len(kept):])
-	c.runs = kept
+	clear(c.runs[len(rest):])
+	c.runs = rest
 }
 
 func (c *stagedCell) putApart(r *store.Run) {
@@ -75,7 +75,7 @@ type writer struct {
 	order []job.ID               // cells in the order of the step
 	// tied has for each cell another one that must be written with it: a forest.
 	tied    map[job.ID]job.ID
-	made    map[job.ID]bool
+	newJobs map[job.ID]bool
 	news    map[job.ID]bool
 	dropped map[job.ID]bool // names that become free
 	rest    *part           // data outside cells
@@ -103,7 +103,7 @@ func (w *writer) runs() (n int) {
 }
 
 func (w *writer) collect(c *engine.Changes) error {
-	w.made, w.news, w.dropped, w.pools = map[job.ID]bool{}, map[job.ID]bool{}, map[job.ID]bool{}, map[string]job.ID{}
+	w.newJobs, w.news, w.dropped, w.pools = map[job.ID]bool{}, map[job.ID]bool{}, map[job.ID]bool{}, map[string]job.ID{}
 	for _, j := range c.Jobs {
 		if err := w.job(j); err != nil {
 			return err
@@ -256,7 +256,7 @@ func (w *writer) job(j *engine.Job) error {
 	c.job.Document, c.job.Policy = nil, nil
 	full := j.FullName()
 	if j.Made() {
-		w.made[j.UID] = true
+		w.newJobs[j.UID] = true
 	}
 	if j.Deleted && !wasDeleted {
 		w.dropped[j.UID] = true

@@ -105,8 +105,8 @@ var (
 
 var removedRuns = &Table{Name: "active", Key: 1, Columns: []Column{{"id", Blob}}}
 
-// made inserts a new run. A broadcast run belongs to its node.
-func (b *Batch) made(r *store.Run, broadcast bool) error {
+// insertRun inserts a new run. A broadcast run belongs to its node.
+func (b *Batch) insertRun(r *store.Run, broadcast bool) error {
 	params, err := columns.EncodeParams(r.Params)
 	if err != nil {
 		return err

@@ -94,7 +94,7 @@ func (st *step) verify(uid job.ID) error {
 		slices.SortFunc(list, func(a, b store.Run) int { return a.Ref().Compare(b.Ref()) })
 		rows[i] = st.rows(newRuns, len(list))
 		for n := range list {
-			if err := rows[i].made(&list[n], false); err != nil {
+			if err := rows[i].insertRun(&list[n], false); err != nil {
 				return err
 			}
 		}

@@ -166,8 +166,8 @@ func (d *defaults) still(t *tx) error {
 	return refill.ErrSuperseded
 }
 
-// given is the part of a job's row that depends on the defaults.
-type given struct {
+// dependentPart is the part of a job's row that depends on the defaults.
+type dependentPart struct {
 	timing                     string
 	keepRuns, keepFor, keepOut int64
 	removeAt                   int64
@@ -188,16 +188,16 @@ func (d *defaults) look(ctx context.Context) (changed []job.ID, last job.ID, loo
 			from jobs j join job_state s on s.uid = j.uid
 			where j.uid > ? and s.uid > ? and j.live is not null order by j.uid limit ?`, idOf(d.last), idOf(d.last), int64(refillLook))
 		for ; q.Next(); looked++ {
-			uid, said, err := d.s.scanDefinition(q)
+			uid, definition, err := d.s.scanDefinition(q)
 			if err != nil {
 				q.Close()
 				return err
 			}
-			document := said.document
-			is := given{document.Timing, q.Int(), q.Int(), q.Int(), q.Int()}
+			document := definition.document
+			is := dependentPart{document.Timing, q.Int(), q.Int(), q.Int(), q.Int()}
 			j := engine.Job{Policy: document.Policy, State: columns.JobStates.Value(q.Int()), Completed: q.time()}
 			keep := keepOf(document)
-			want := given{"", int64(keep.Runs), int64(keep.For), int64(keep.OutputFor), columns.Nanos(j.RemoveAt())}
+			want := dependentPart{"", int64(keep.Runs), int64(keep.For), int64(keep.OutputFor), columns.Nanos(j.RemoveAt())}
 			if want.timing, err = engine.TimingText(document.Filled, calendars.Calendar); err != nil {
 				q.Close()
 				return err

@@ -151,11 +151,11 @@ func (t *tx) remember(uid job.ID, d *definition) {
 func (s *backend) scanDefinition(q reader) (uid job.ID, d *definition, err error) {
 	uid = q.id()
 	d = &definition{seq: q.Int(), version: q.Int()}
-	said, err := columns.DecodeJob(q.View())
+	doc, err := columns.DecodeJob(q.View())
 	if err != nil {
 		return uid, nil, fmt.Errorf("definition of job %s: %w", uid, err)
 	}
-	d.document = engine.NewDocument(said, said.WithDefaults(s.defaults))
+	d.document = engine.NewDocument(doc, doc.WithDefaults(s.defaults))
 	d.document.Timing = q.Text()
 	d.created, d.changed = q.time(), q.time()
 	d.pausedAt, d.pausedUntil, d.pausedBy, d.pauseReason = q.time(), q.time(), q.Text(), q.reason()

@@ -67,7 +67,7 @@ type eventBatch struct {
 	Events []store.Event
 }
 
-var toldRows = &Table{Name: "told", Key: 1, Columns: []Column{
+var eventRows = &Table{Name: "told", Key: 1, Columns: []Column{
 	{"number", Int}, {"sender", Text}, {"batch", Int}, {"told_at", Int}, {"events", Blob},
 }}
 
@@ -150,7 +150,7 @@ func (s *backend) writeTold(ctx context.Context, batch int64, next *eventBatch) 
 				return err
 			}
 		}
-		return t.writeRows(Insert, t.rows(toldRows, 1).int(number).text(s.notices.sender).int(batch).time(now).blob(data))
+		return t.writeRows(Insert, t.rows(eventRows, 1).int(number).text(s.notices.sender).int(batch).time(now).blob(data))
 	})
 }
 
@@ -183,14 +183,14 @@ func (s *backend) EventsElsewhere(ctx context.Context) <-chan []store.Event {
 func (s *backend) hear(ctx context.Context, begun chan<- struct{}, to chan<- []store.Event) {
 	const unknown = -1
 	last, began := int64(unknown), time.Now()
-	var said time.Time
+	var at time.Time
 	hints := s.hints.Listen(ctx)
 	for {
-		if said.IsZero() || time.Since(said) > followAgain {
+		if at.IsZero() || time.Since(at) > followAgain {
 			once, cancel := context.WithTimeout(ctx, noticeMax)
 			_ = s.db.Notify(once, s.notices.sender+" "+followPayload) // the next announcement will do
 			cancel()
-			said = time.Now()
+			at = time.Now()
 		}
 		starting := begun != nil
 		var heard []store.Event

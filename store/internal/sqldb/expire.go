@@ -125,8 +125,8 @@ func (s *backend) expireRound(ctx context.Context, keep store.Retention) (more b
 func (s *backend) allOld(keep store.Retention) time.Time {
 	longest := keep.For
 	if keep.Jobs != nil {
-		for _, said := range *keep.Jobs {
-			if of := keep.With(said).For; longest > 0 && (of <= 0 || of > longest) {
+		for _, own := range *keep.Jobs {
+			if of := keep.With(own).For; longest > 0 && (of <= 0 || of > longest) {
 				longest = of
 			}
 		}
@@ -354,8 +354,8 @@ func (t *tx) nextToExpire(e *expiry) (uid job.ID, keep store.Retention, ok bool,
 		uid = list[0]
 	}
 	keep.Runs = e.keep.Runs
-	if said, ok := e.keep.Of(uid); ok {
-		keep = store.Retention{Runs: e.keep.Runs}.With(said)
+	if own, ok := e.keep.Of(uid); ok {
+		keep = store.Retention{Runs: e.keep.Runs}.With(own)
 	}
 	q := t.query("select keep_runs, keep_for, keep_output from jobs where uid = ?", idOf(uid))
 	for q.Next() {
@@ -430,8 +430,8 @@ func (t *tx) removeOld(e *expiry, from *oldRecord, outputOnly bool, stays func(j
 	q := t.query(text, append(args, int64(limit))...)
 	for q.Next() {
 		r := row{oldRecord: oldRecord{q.Int(), q.id(), q.Int()}}
-		said, ok := e.keep.Of(q.id())
-		if r.stays = q.bool(); ok && stays != nil && stays(said) {
+		own, ok := e.keep.Of(q.id())
+		if r.stays = q.bool(); ok && stays != nil && stays(own) {
 			r.stays = true
 		}
 		if list = append(list, r); !r.stays {

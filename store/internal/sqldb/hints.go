@@ -99,15 +99,15 @@ func (s *backend) listening() {
 }
 
 func (s *backend) heard(payload string) {
-	sender, said, _ := strings.Cut(payload, " ")
+	sender, text, _ := strings.Cut(payload, " ")
 	if sender == s.notices.sender {
 		return
 	}
-	if said == followPayload {
+	if text == followPayload {
 		s.followed.heard()
 		return
 	}
-	if hint, err := strconv.ParseUint(said, 10, 64); err == nil {
+	if hint, err := strconv.ParseUint(text, 10, 64); err == nil {
 		s.hints.Send(store.Hint(hint))
 	}
 }

@@ -116,51 +116,51 @@ func (h *hot) renew(era int64) {
 
 // keepJob remembers a job as it was read or written.
 func (h *hot) keepJob(r jobRow, as jobBefore) {
-	kept := h.entry(r.UID)
-	if kept.job == nil {
-		kept.job = &engine.Job{}
+	cached := h.entry(r.UID)
+	if cached.job == nil {
+		cached.job = &engine.Job{}
 	}
-	*kept.job, kept.seq, kept.stored = *r.Job, r.seq, as
+	*cached.job, cached.seq, cached.stored = *r.Job, r.seq, as
 }
 
 // entry returns the entry of a job, a new one if it has none.
 func (h *hot) entry(uid job.ID) *hotJob {
-	kept := h.jobs[uid]
-	if kept == nil {
+	cached := h.jobs[uid]
+	if cached == nil {
 		for other := range h.jobs {
 			if len(h.jobs) < hotMax {
 				break
 			}
 			h.dropJob(other) // any will do
 		}
-		kept = &hotJob{uid: uid}
-		h.jobs[uid] = kept
+		cached = &hotJob{uid: uid}
+		h.jobs[uid] = cached
 	}
-	return kept
+	return cached
 }
 
 func (h *hot) dropJob(uid job.ID) {
-	if kept := h.jobs[uid]; kept != nil {
-		h.dropRuns(kept)
+	if entry := h.jobs[uid]; entry != nil {
+		h.dropRuns(entry)
 		delete(h.jobs, uid)
 	}
 }
 
 // dropRuns forgets the runs of a job.
-func (h *hot) dropRuns(kept *hotJob) {
-	h.planned -= len(kept.planned)
-	kept.runs, kept.planned, kept.complete, kept.writer = nil, nil, false, nil
+func (h *hot) dropRuns(entry *hotJob) {
+	h.planned -= len(entry.planned)
+	entry.runs, entry.planned, entry.complete, entry.writer = nil, nil, false, nil
 }
 
 // keepRun remembers a run as it was read or written.
 func (h *hot) keepRun(r *store.Run) {
-	kept := h.jobs[r.JobUID]
-	if kept == nil {
+	entry := h.jobs[r.JobUID]
+	if entry == nil {
 		return
 	}
 	own := columns.IsOwnSlot(r.Slot, r.JobUID)
-	if i := kept.started(r.ID); i >= 0 && own && !isPlanned(r) {
-		*kept.runs[i] = *r
+	if i := entry.started(r.ID); i >= 0 && own && !isPlanned(r) {
+		*entry.runs[i] = *r
 		return
 	}
 	h.dropRun(r)
@@ -168,31 +168,31 @@ func (h *hot) keepRun(r *store.Run) {
 	case !own:
 	case isPlanned(r) && h.planned < hotPlanned:
 		p := plannedOf(r)
-		i, _ := slices.BinarySearchFunc(kept.planned, &p, func(a plannedRun, b *plannedRun) int { return a.compare(b.due, b.id) })
-		kept.planned = slices.Insert(kept.planned, i, p)
+		i, _ := slices.BinarySearchFunc(entry.planned, &p, func(a plannedRun, b *plannedRun) int { return a.compare(b.due, b.id) })
+		entry.planned = slices.Insert(entry.planned, i, p)
 		h.planned++
-	case !isPlanned(r) && len(kept.runs) < hotRuns:
+	case !isPlanned(r) && len(entry.runs) < hotRuns:
 		copied := *r
-		kept.runs = append(kept.runs, &copied)
+		entry.runs = append(entry.runs, &copied)
 	default:
-		kept.complete, kept.large = false, hotLarge
+		entry.complete, entry.large = false, hotLarge
 	}
 }
 
 func (h *hot) dropRun(r *store.Run) {
-	kept := h.jobs[r.JobUID]
-	if kept == nil {
+	entry := h.jobs[r.JobUID]
+	if entry == nil {
 		return
 	}
-	if i := kept.started(r.ID); i >= 0 {
-		kept.runs = slices.Delete(kept.runs, i, i+1)
+	if i := entry.started(r.ID); i >= 0 {
+		entry.runs = slices.Delete(entry.runs, i, i+1)
 	}
-	switch i := kept.plannedAt(r.ID); {
+	switch i := entry.plannedAt(r.ID); {
 	case i == 0:
-		kept.planned = kept.planned[1:]
+		entry.planned = entry.planned[1:]
 		h.planned--
 	case i > 0:
-		kept.planned = slices.Delete(kept.planned, i, i+1)
+		entry.planned = slices.Delete(entry.planned, i, i+1)
 		h.planned--
 	}
 }
@@ -216,15 +216,15 @@ func (k *hotJob) plannedAt(id job.ID) int {
 func (h *hot) run(ref *engine.RunRef) (r store.Run, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	kept := h.jobs[ref.Job]
-	if kept == nil {
+	entry := h.jobs[ref.Job]
+	if entry == nil {
 		return r, false
 	}
-	if i := kept.started(ref.Run); i >= 0 {
-		return *kept.runs[i], true
+	if i := entry.started(ref.Run); i >= 0 {
+		return *entry.runs[i], true
 	}
-	if i := kept.plannedAt(ref.Run); i >= 0 {
-		return kept.planned[i].run(kept.uid), true
+	if i := entry.plannedAt(ref.Run); i >= 0 {
+		return entry.planned[i].run(entry.uid), true
 	}
 	return r, false
 }
@@ -233,19 +233,19 @@ func (h *hot) run(ref *engine.RunRef) (r store.Run, ok bool) {
 func (h *hot) hasSlot(uid job.ID) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	kept := h.jobs[uid]
-	return kept != nil && kept.complete
+	entry := h.jobs[uid]
+	return entry != nil && entry.complete
 }
 
 // isLarge reports whether a slot has too many runs to read all of them.
 func (h *hot) isLarge(uid job.ID) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	kept := h.jobs[uid]
-	if kept == nil || kept.large == 0 {
+	entry := h.jobs[uid]
+	if entry == nil || entry.large == 0 {
 		return false
 	}
-	kept.large--
+	entry.large--
 	return true
 }
 
@@ -254,12 +254,12 @@ func (h *hot) isLarge(uid job.ID) bool {
 func (h *hot) ownSlot(uid job.ID, until store.RunRef, b *engine.Batch) (list []store.Run, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	kept, due := h.jobs[uid], columns.Nanos(until.Due)
-	if kept == nil || !kept.complete {
+	entry, due := h.jobs[uid], columns.Nanos(until.Due)
+	if entry == nil || !entry.complete {
 		return nil, false
 	}
-	for i := range kept.planned {
-		p := &kept.planned[i]
+	for i := range entry.planned {
+		p := &entry.planned[i]
 		if p.compare(due, until.ID) > 0 {
 			break
 		}
@@ -267,7 +267,7 @@ func (h *hot) ownSlot(uid job.ID, until store.RunRef, b *engine.Batch) (list []s
 			list = append(list, p.run(uid))
 		}
 	}
-	for _, r := range kept.runs {
+	for _, r := range entry.runs {
 		if !b.HasRun(r.ID) {
 			list = append(list, *r)
 		}
@@ -279,13 +279,13 @@ func (h *hot) ownSlot(uid job.ID, until store.RunRef, b *engine.Batch) (list []s
 func (h *hot) keepSlot(uid job.ID, runs []store.Run, tooMany bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	kept := h.entry(uid)
-	h.dropRuns(kept)
+	cached := h.entry(uid)
+	h.dropRuns(cached)
 	if tooMany {
-		kept.large = hotLarge
+		cached.large = hotLarge
 		return
 	}
-	kept.complete = true
+	cached.complete = true
 	for i := range runs {
 		h.keepRun(&runs[i])
 	}
@@ -311,8 +311,8 @@ func (h *hot) admit(locked []job.ID, isOwn func(uid job.ID) bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, uid := range locked {
-		if kept := h.jobs[uid]; kept != nil && (kept.writer != nil || !isOwn(uid)) {
-			h.dropRuns(kept)
+		if entry := h.jobs[uid]; entry != nil && (entry.writer != nil || !isOwn(uid)) {
+			h.dropRuns(entry)
 		}
 	}
 }
@@ -322,8 +322,8 @@ func (h *hot) admit(locked []job.ID, isOwn func(uid job.ID) bool) {
 func (h *hot) wroteOf(st *step, uids []job.ID, c *engine.Changes) map[job.ID]bool {
 	h.mu.Lock()
 	for _, uid := range uids {
-		if kept := h.jobs[uid]; kept != nil && (!kept.complete || h.era != st.era) {
-			h.dropRuns(kept)
+		if entry := h.jobs[uid]; entry != nil && (!entry.complete || h.era != st.era) {
+			h.dropRuns(entry)
 		}
 	}
 	h.mu.Unlock()
@@ -332,12 +332,12 @@ func (h *hot) wroteOf(st *step, uids []job.ID, c *engine.Changes) map[job.ID]boo
 	defer h.mu.Unlock()
 	cached := make(map[job.ID]bool, len(uids))
 	for _, uid := range uids {
-		switch kept := h.jobs[uid]; {
-		case kept == nil:
-		case kept.complete:
-			kept.writer, cached[uid] = st, true
+		switch entry := h.jobs[uid]; {
+		case entry == nil:
+		case entry.complete:
+			entry.writer, cached[uid] = st, true
 		default:
-			h.dropRuns(kept)
+			h.dropRuns(entry)
 		}
 	}
 	return cached
@@ -348,9 +348,9 @@ func (h *hot) settle(st *step, committed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, uid := range st.uncertain {
-		if kept := h.jobs[uid]; kept != nil && kept.writer == st {
-			if kept.writer = nil; !committed {
-				h.dropRuns(kept)
+		if entry := h.jobs[uid]; entry != nil && entry.writer == st {
+			if entry.writer = nil; !committed {
+				h.dropRuns(entry)
 			}
 		}
 	}

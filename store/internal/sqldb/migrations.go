@@ -68,8 +68,8 @@ var creates = regexp.MustCompile(`(?m)^create table (?:if not exists )?([a-z_]+)
 func (m Migrations) Tables() []string {
 	list := []string{"schema_versions"}
 	for _, script := range m {
-		for _, made := range creates.FindAllStringSubmatch(script.Script, -1) {
-			list = append(list, made[1])
+		for _, names := range creates.FindAllStringSubmatch(script.Script, -1) {
+			list = append(list, names[1])
 		}
 	}
 	return list

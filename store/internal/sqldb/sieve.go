@@ -56,8 +56,8 @@ func (s *sieve) hasText(text []byte) (bool, error) {
 	if s.Work != "" {
 		decode = columns.DecodeJob
 	}
-	said, err := decode(text)
-	return err == nil && s.Matches(said), err
+	document, err := decode(text)
+	return err == nil && s.Matches(document), err
 }
 
 func isASCII(text []byte) bool {

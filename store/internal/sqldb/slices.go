@@ -97,8 +97,8 @@ func (t *tx) expireSlices(before int64) (more bool, err error) {
 	return true, t.exec("delete from slices where slice < ?", min(before, oldest+slicesMax*int64(store.Slice)))
 }
 
-// counted are final records by slice, to add to the roll-up or to subtract.
-type counted struct {
+// sliceCounts are final records by slice, to add to the roll-up or to subtract.
+type sliceCounts struct {
 	slice                      int64
 	job                        job.ID
 	outcome                    int64
@@ -111,7 +111,7 @@ const selectCounted = "select h.run, h.attempt, h.ended, n.uid, h.outcome, h.occ
 	byRun + recordNames + " where h.run in (?*) and h.is_final = 1"
 
 // countedOf returns the counts of the final records among attempts.
-func (t *tx) countedOf(attempts map[attempt]bool) (list []counted, err error) {
+func (t *tx) countedOf(attempts map[attempt]bool) (list []sliceCounts, err error) {
 	runs := make([]job.ID, 0, len(attempts))
 	for a := range attempts {
 		runs = append(runs, a.run)
@@ -119,7 +119,7 @@ func (t *tx) countedOf(attempts map[attempt]bool) (list []counted, err error) {
 	q := t.query(selectCounted, set(runs))
 	for q.Next() {
 		a := attempt{q.id(), q.Int()}
-		c := counted{slice: sliceOf(q.Int()), job: q.id(), outcome: q.Int(), occurrences: q.Int(), took: q.Int()}
+		c := sliceCounts{slice: sliceOf(q.Int()), job: q.id(), outcome: q.Int(), occurrences: q.Int(), took: q.Int()}
 		c.longest = c.took
 		if attempts[a] {
 			list = append(list, c)
@@ -131,7 +131,7 @@ func (t *tx) countedOf(attempts map[attempt]bool) (list []counted, err error) {
 // countLate adds records to slices that are counted already.
 func (t *tx) countLate(list []*store.Record) error {
 	before := t.s.clock.now().Add(-lateRecord)
-	var late []counted
+	var late []sliceCounts
 	for _, r := range list {
 		if !r.Final || r.Attempt.Ended.After(before) {
 			continue
@@ -140,7 +140,7 @@ func (t *tx) countLate(list []*store.Record) error {
 		if r.Attempt.Number > 0 {
 			took = int64(r.Attempt.Ended.Sub(r.Attempt.Started))
 		}
-		late = append(late, counted{sliceOf(columns.Nanos(r.Attempt.Ended)), r.Run.JobUID, columns.Outcomes.Of(r.Attempt.Outcome), int64(r.Count), took, took})
+		late = append(late, sliceCounts{sliceOf(columns.Nanos(r.Attempt.Ended)), r.Run.JobUID, columns.Outcomes.Of(r.Attempt.Outcome), int64(r.Count), took, took})
 	}
 	return t.correct(late)
 }
@@ -159,7 +159,7 @@ func (t *tx) uncount(run job.ID, number int) error {
 }
 
 // correct adds to the counts of slices before the cursor. Later slices are counted in their turn.
-func (t *tx) correct(list []counted) error {
+func (t *tx) correct(list []sliceCounts) error {
 	if len(list) == 0 {
 		return nil
 	}
@@ -167,7 +167,7 @@ func (t *tx) correct(list []counted) error {
 	if err != nil {
 		return err
 	}
-	return t.addCounts(slices.DeleteFunc(list, func(c counted) bool { return c.slice >= cursor }))
+	return t.addCounts(slices.DeleteFunc(list, func(c sliceCounts) bool { return c.slice >= cursor }))
 }
 
 // removeRecords removes expired records. Uncounted ones are counted first.
@@ -198,10 +198,10 @@ func (t *tx) removeRecords(records *Batch) error {
 }
 
 // takeCounts removes the counts of a slice, which are of expired records, and returns them.
-func (t *tx) takeCounts(slice int64) (list []counted, err error) {
+func (t *tx) takeCounts(slice int64) (list []sliceCounts, err error) {
 	q := t.query("select n.uid, r.outcome, r.occurrences, r.took, r.longest from slices r join names n on n.uid/*n*/ = r.job where r.slice = ?", slice)
 	for q.Next() {
-		list = append(list, counted{slice, q.id(), q.Int(), q.Int(), q.Int(), q.Int()})
+		list = append(list, sliceCounts{slice, q.id(), q.Int(), q.Int(), q.Int(), q.Int()})
 	}
 	if err := q.Err(); err != nil || len(list) == 0 {
 		return nil, err
@@ -210,8 +210,8 @@ func (t *tx) takeCounts(slice int64) (list []counted, err error) {
 }
 
 // addCounts adds to the counts of slices.
-func (t *tx) addCounts(list []counted) error {
-	slices.SortFunc(list, func(a, b counted) int {
+func (t *tx) addCounts(list []sliceCounts) error {
+	slices.SortFunc(list, func(a, b sliceCounts) int {
 		return cmp.Or(cmp.Compare(a.slice, b.slice), compareIDs(a.job, b.job), cmp.Compare(a.outcome, b.outcome))
 	})
 	for i := range list {

@@ -105,9 +105,9 @@ func (st *step) add(b *engine.Batch, uids ...job.ID) error {
 			b.AddJob(r.Job)
 		case ok:
 		case st.s.db.Alone():
-			if kept := st.s.hot.jobs[uid]; kept != nil && kept.job != nil {
-				own := st.copyOf(kept.job)
-				st.jobs[uid] = jobRead{jobRow{Job: own, seq: kept.seq}, kept.stored}
+			if entry := st.s.hot.jobs[uid]; entry != nil && entry.job != nil {
+				own := st.copyOf(entry.job)
+				st.jobs[uid] = jobRead{jobRow{Job: own, seq: entry.seq}, entry.stored}
 				b.AddJob(own)
 			} else {
 				unread = append(unread, uid)

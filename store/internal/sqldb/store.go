@@ -185,16 +185,16 @@ func Open(ctx context.Context, db DB, o Options) (*Store, error) { //nolint:cont
 			return nil, err
 		}
 	}
-	made := &Store{s.ledger, s}
+	opened := &Store{s.ledger, s}
 	if db.Alone() {
-		return made, nil
+		return opened, nil
 	}
 	s.work.Go(func() { s.keepTime(background) })
 	s.work.Go(func() { s.notify(background) })
 	s.followed.wake = make(chan struct{}, 1)
 	s.work.Go(func() { s.tell(background) })
 	s.work.Go(func() { s.listen(background) })
-	return made, nil
+	return opened, nil
 }
 
 // Close waits for the calls that have begun and closes the database. Repeating it is allowed.

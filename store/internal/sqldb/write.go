@@ -44,9 +44,9 @@ func (st *step) writeRuns(c *engine.Changes) error {
 			moved.place(r)
 		}
 	}
-	made := st.rows(newRuns, len(c.Made))
+	newRows := st.rows(newRuns, len(c.Made))
 	for _, r := range c.Made {
-		if err := made.made(r, st.jobs[r.JobUID].isBroadcast()); err != nil {
+		if err := newRows.insertRun(r, st.jobs[r.JobUID].isBroadcast()); err != nil {
 			return err
 		}
 	}
@@ -58,7 +58,7 @@ func (st *step) writeRuns(c *engine.Changes) error {
 			return err
 		}
 	}
-	return st.writeRows(Insert, made)
+	return st.writeRows(Insert, newRows)
 }
 
 func (r jobRow) isBroadcast() bool { return r.Job != nil && r.Policy.Broadcast }
@@ -155,7 +155,7 @@ func (st *step) writeJobs(c *engine.Changes) error {
 			return err
 		}
 	}
-	made, saved := st.rows(states, 0), st.rows(states, len(c.Jobs))
+	newRows, saved := st.rows(states, 0), st.rows(states, len(c.Jobs))
 	for _, j := range c.Jobs {
 		seq, isNews := numbers[j]
 		if !isNews {
@@ -167,7 +167,7 @@ func (st *step) writeJobs(c *engine.Changes) error {
 			}
 		}
 		if j.Made() {
-			made.state(j, seq)
+			newRows.state(j, seq)
 		} else {
 			saved.state(j, seq)
 		}
@@ -175,7 +175,7 @@ func (st *step) writeJobs(c *engine.Changes) error {
 			st.s.hot.keepJob(jobRow{Job: j, seq: seq}, jobBefore{j.Document, j.RemoveAt()})
 		}
 	}
-	if err := st.writeRows(Insert, made); err != nil {
+	if err := st.writeRows(Insert, newRows); err != nil {
 		return err
 	}
 	if err := st.writeRows(Update, saved); err != nil {
@@ -224,8 +224,8 @@ var (
 // writeNews writes what rarely changes about jobs, with their numbers in the feed of changes.
 func (st *step) writeNews(list []*engine.Job, numbers map[*engine.Job]int64) error {
 	n := len(list)
-	named, made, revised, announced := st.rows(jobNames, n), st.rows(jobRows, n), st.rows(revisedJobs, n), st.rows(announcedJobs, n)
-	said, followers, users := st.rows(revisions, n), st.rows(followerNames, 0), st.rows(calendarNames, 0)
+	named, newRows, revised, announced := st.rows(jobNames, n), st.rows(jobRows, n), st.rows(revisedJobs, n), st.rows(announcedJobs, n)
+	versions, followers, users := st.rows(revisions, n), st.rows(followerNames, 0), st.rows(calendarNames, 0)
 	var unnamed []job.ID // jobs that lose their references
 	pools := map[string]bool{}
 	for _, j := range list {
@@ -238,8 +238,8 @@ func (st *step) writeNews(list []*engine.Job, numbers map[*engine.Job]int64) err
 		switch {
 		case j.Made():
 			named.id(&j.UID).text(j.Namespace).text(j.Name)
-			made.id(&j.UID).text(j.FullName()).int(int64(job.Partition(j.UID))).time(j.Created).bool(boot).text(text)
-			made.announced(j, seq)
+			newRows.id(&j.UID).text(j.FullName()).int(int64(job.Partition(j.UID))).time(j.Created).bool(boot).text(text)
+			newRows.announced(j, seq)
 		case j.Revised():
 			revised.id(&j.UID).bool(boot).text(text)
 			revised.announced(j, seq)
@@ -256,7 +256,7 @@ func (st *step) writeNews(list []*engine.Job, numbers map[*engine.Job]int64) err
 		if !j.Revised() {
 			continue
 		}
-		said.id(&j.UID).int(j.Version).time(j.Changed).text(d.Actor).text(text)
+		versions.id(&j.UID).int(j.Version).time(j.Changed).text(d.Actor).text(text)
 		if old := j.Version - int64(st.s.revisions); old > 0 {
 			if err := st.exec("delete from revisions where job = ? and version <= ?", idOf(j.UID), old); err != nil {
 				return err
@@ -296,7 +296,7 @@ func (st *step) writeNews(list []*engine.Job, numbers map[*engine.Job]int64) err
 		op Op
 		b  *Batch
 	}{
-		{InsertNew, named}, {Insert, made}, {Update, revised}, {Update, announced}, {Upsert, said}, {Insert, followers}, {Insert, users}, {InsertNew, locked},
+		{InsertNew, named}, {Insert, newRows}, {Update, revised}, {Update, announced}, {Upsert, versions}, {Insert, followers}, {Insert, users}, {InsertNew, locked},
 	} {
 		if err := st.writeRows(w.op, w.b); err != nil {
 			return err

@@ -151,15 +151,15 @@ func (p *Provider) authorize(w http.ResponseWriter, r *http.Request) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	said := url.Values{"state": {q.Get("state")}, "iss": {p.URL}}
+	query := url.Values{"state": {q.Get("state")}, "iss": {p.URL}}
 	if p.denied != "" {
-		said.Set("error", p.denied)
+		query.Set("error", p.denied)
 	} else {
 		code := rand.Text()
 		p.codes[code] = grant{q.Get("redirect_uri"), q.Get("code_challenge"), q.Get("nonce"), p.person, p.more}
-		said.Set("code", code)
+		query.Set("code", code)
 	}
-	back.RawQuery = said.Encode()
+	back.RawQuery = query.Encode()
 	http.Redirect(w, r, back.String(), http.StatusFound)
 }
 
