@@ -15,7 +15,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Errors that a caller can handle, for errors.Is.
+// Errors that a caller can handle, for [errors.Is].
 var (
 	// ErrNotFound means that the job or run does not exist.
 	ErrNotFound = errors.New("not found")
@@ -92,7 +92,7 @@ func Params(values map[string]string) TriggerOption {
 func Key(key string) TriggerOption { return func(t *triggering) { t.key = key } }
 
 // Trigger runs a job now, on any eligible node, even if the job is paused. It returns the run
-// without waiting for it; with Shards, the first of the runs.
+// without waiting for it; with [Shards], the first of the runs.
 func (s *Scheduler) Trigger(ctx context.Context, name string, options ...TriggerOption) (RunID, error) {
 	var t triggering
 	for _, option := range options {
@@ -163,8 +163,8 @@ func (s *Scheduler) Resume(ctx context.Context, name string) error {
 }
 
 // Add creates a job that does not belong to the code: it stays until Remove, even after the
-// program ends, and is visible to every instance. The error wraps ErrExists if the name is
-// taken, and ErrInvalid if an option is invalid.
+// program ends, and is visible to every instance. The error wraps [ErrExists] if the name is
+// taken, and [ErrInvalid] if an option is invalid.
 func (s *Scheduler) Add(ctx context.Context, name string, options ...JobOption) error {
 	if s.light != nil {
 		return s.light.put("add", s.declare(caller(), name, options), false) //nolint:contextcheck // runs have contexts of their own
@@ -224,7 +224,7 @@ func (s *Scheduler) draft(ctx context.Context, verb string, d *declaration) (ser
 	return service.Draft{Document: job.Document{Kind: job.KindJob, Job: &d.job}}, nil
 }
 
-// Remove deletes a job. Running runs continue. The next Run creates a declared job again.
+// Remove deletes a job. Running runs continue. The next [Run] creates a declared job again.
 func (s *Scheduler) Remove(ctx context.Context, name string) error {
 	if s.light != nil {
 		return s.light.remove(name)
@@ -377,7 +377,7 @@ func Result[Out any](ctx context.Context, s *Scheduler, id RunID) (out Out, err 
 }
 
 // Output returns the output so far of the latest attempt of a run: from Run.Log and
-// Run.Write, and its result.
+// [Run.Write], and its result.
 func (s *Scheduler) Output(ctx context.Context, id RunID) (string, error) {
 	svc, err := s.open(ctx)
 	if err != nil {

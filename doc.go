@@ -1,7 +1,7 @@
 // Package belfry runs functions of a Go program on a schedule, on one machine or many.
 // Each occurrence runs once, on time, or is recorded as missed.
 //
-// A program registers handlers, declares the jobs that call them, and calls Run:
+// A program registers handlers, declares the jobs that call them, and calls [Run]:
 //
 //	s := belfry.New(postgres.URL(os.Getenv("DATABASE_URL")))
 //
@@ -25,7 +25,7 @@
 // store/mysql, store/etcd, store/redis and store/memory each have a function that opens it.
 // SQLite and memory serve one process, the others any number of processes.
 //
-// Connect replaces New in a program without access to the database: the program receives
+// Connect replaces [New] in a program without access to the database: the program receives
 // its runs from servers over HTTP.
 //
 // # Handlers
@@ -35,14 +35,14 @@
 // The result is written to the standard output of the run as JSON, and log lines of Run.Log
 // to its standard error; both are kept with the history.
 //
-// The context of a handler ends when its run is cancelled, exceeds Timeout, or when its
+// The context of a handler ends when its run is cancelled, exceeds [Timeout], or when its
 // node may no longer run it; context.Cause tells which. A handler that returns an error
-// has failed, and is retried by the policy of Retry unless the error is Permanent. A
+// has failed, and is retried by the policy of [Retry] unless the error is [Permanent]. A
 // handler that panics has failed; its output contains the stack.
 //
 // # Flows
 //
-// A flow is one run with several dependent steps. Step, ForEach and the methods of a Flow
+// A flow is one run with several dependent steps. Step, [ForEach] and the methods of a [Flow]
 // add its steps; a step reads the typed results of earlier steps:
 //
 //	load := belfry.NewFlow[Region](s, "load")
@@ -67,7 +67,7 @@
 // The jobs that a program declares with Job belong to it: Run creates and changes them, and
 // deletes those that an earlier version of the program declared and this one does not.
 // During a rolling deployment the latest version wins, even when an instance of an earlier
-// version restarts; after a rollback the earlier version wins, see WithOwner. A manual
+// version restarts; after a rollback the earlier version wins, see [WithOwner]. A manual
 // pause stays: declarations neither pause nor resume a job.
 //
 // Add creates a job that does not belong to the code, such as one for a customer.

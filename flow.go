@@ -11,7 +11,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Flow is one run with several dependent steps. Every step receives the input In, like a Handler.
+// Flow is one run with several dependent steps. Every step receives the input In, like a [Handler].
 // Do makes a job run the flow.
 //
 // Each step has a run of its own, on any eligible node, with its own retries and output. A step
@@ -19,7 +19,7 @@ import (
 // state of a flow is in the store and survives the loss of any instance of the program.
 type Flow[In any] struct{ *flow }
 
-// flow is a Flow without its types.
+// flow is a [Flow] without its types.
 type flow struct {
 	s      *Scheduler
 	name   string
@@ -29,8 +29,8 @@ type flow struct {
 	places map[string]string // places of the steps in the program, by name
 }
 
-// NewFlow creates a flow without steps; Step, ForEach and the methods of the flow add
-// them, before Run. The options, such as Retry and Timeout, are defaults for its steps.
+// NewFlow creates a flow without steps; [Step], [ForEach] and the methods of the flow add
+// them, before [Run]. The options, such as [Retry] and [Timeout], are defaults for its steps.
 // Its functions are handlers, named by flow and step: nightly.extract.
 func NewFlow[In any](s *Scheduler, name string, defaults ...StepOption) *Flow[In] {
 	f := &flow{s: s, name: name, place: caller(), places: map[string]string{}}
@@ -107,7 +107,7 @@ func (f *flow) add(step job.Step, options []StepOption) stepRef {
 	return ref
 }
 
-// isClosed reports whether Run was called.
+// isClosed reports whether [Run] was called.
 func (f *flow) isClosed() bool {
 	f.s.mu.Lock()
 	defer f.s.mu.Unlock()

@@ -10,9 +10,9 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// StepOption configures a step of a flow: Needs, When, If, AllowFailure, FailFast, Within and
-// Finally, and options of jobs that make sense for a step, such as Retry, Timeout, PlaceOn and,
-// for the items of ForEach, MaxParallel.
+// StepOption configures a step of a flow: Needs, [When], [If], [AllowFailure], [FailFast], [Within] and
+// [Finally], and options of jobs that make sense for a step, such as [Retry], [Timeout], [PlaceOn] and,
+// for the items of [ForEach], [MaxParallel].
 type StepOption interface{ configure(d *stepDeclaration) }
 
 // stepOption is an option that only steps have.
@@ -111,8 +111,8 @@ func Needs(steps ...AnyStep) StepOption {
 	})
 }
 
-// When sets the outcome that the needed steps must have: job.OnSucceeded (default),
-// job.OnFailed, for at least one of them, or job.OnFinished.
+// When sets the outcome that the needed steps must have: [job.OnSucceeded] (default),
+// [job.OnFailed], for at least one of them, or [job.OnFinished].
 func When(end job.UpstreamOn) StepOption {
 	return stepOption(func(d *stepDeclaration) { d.step.When = end })
 }
@@ -128,12 +128,12 @@ func AllowFailure() StepOption {
 	return stepOption(func(d *stepDeclaration) { d.step.AllowFailure = true })
 }
 
-// FailFast cancels the remaining items of ForEach after the first failure.
+// FailFast cancels the remaining items of [ForEach] after the first failure.
 func FailFast() StepOption {
 	return stepOption(func(d *stepDeclaration) { d.step.FailFast = true })
 }
 
-// Within is the time limit of Approval and Signal: after it the step fails.
+// Within is the time limit of Approval and [Signal]: after it the step fails.
 func Within(d time.Duration) StepOption {
 	return stepOption(func(s *stepDeclaration) { s.within = d })
 }

@@ -17,15 +17,15 @@ import (
 var ErrNoResult = errors.New("no result")
 
 // Result returns the result of the step, for a run of a step that needs it. If the step has
-// not succeeded, the error is ErrNoResult.
+// not succeeded, the error is [ErrNoResult].
 func (s *StepOf[Out]) Result(run *Run) (Out, error) { return stepResult[Out](run, s.name, s.path) }
 
 // Outcome returns the outcome of the step, for a run of a step that needs it:
-// job.OutcomeSkipped if it did not run, "" if it is not needed.
+// [job.OutcomeSkipped] if it did not run, "" if it is not needed.
 func (s *StepOf[Out]) Outcome(run *Run) job.Outcome { return run.Steps[s.name].Outcome }
 
 // StepResult returns the result of a step by name, for handlers in flows that are defined
-// elsewhere. The handler's step must need that step. With StepOf.Result, the compiler
+// elsewhere. The handler's step must need that step. With [StepOf.Result], the compiler
 // checks the type.
 func StepResult[Out any](run *Run, step string) (Out, error) { return stepResult[Out](run, step, nil) }
 
@@ -65,7 +65,7 @@ func decodeResult[Out any](step string, outcome job.Outcome, result json.RawMess
 	return out, nil
 }
 
-// ItemOf returns the item of a run of a step with for_each. ForEach passes it to its
+// ItemOf returns the item of a run of a step with for_each. [ForEach] passes it to its
 // function.
 func ItemOf[Item any](run *Run) (item Item, err error) {
 	if run.item == nil {
@@ -161,7 +161,7 @@ func (s *Scheduler) answer(ctx context.Context, flow RunID, step string, reject 
 }
 
 // Signal sends a signal to a flow's run: the steps that wait for it succeed, with the data
-// as their result. The error wraps ErrConflict if no step waits or will wait for it.
+// as their result. The error wraps [ErrConflict] if no step waits or will wait for it.
 func (s *Scheduler) Signal(ctx context.Context, flow RunID, name string, data any) error {
 	text, err := json.Marshal(data)
 	if err != nil {

@@ -21,7 +21,7 @@ type StepOf[Out any] struct {
 // AnyStep is a step with a result of any type.
 type AnyStep interface{ ref() stepRef }
 
-// stepRef is a StepOf without its type.
+// stepRef is a [StepOf] without its type.
 type stepRef struct {
 	of   *flow
 	name string
@@ -33,13 +33,13 @@ func (r stepRef) ref() stepRef { return r }
 func (r stepRef) Name() string { return r.name }
 
 // Step adds a step that calls a function with the input of the flow. The function reads the
-// results of the steps in Needs by StepOf.Result.
+// results of the steps in [Needs] by [StepOf.Result].
 func Step[In, Out any](f *Flow[In], name string, call func(ctx context.Context, run *Run, in In) (Out, error), options ...StepOption) *StepOf[Out] {
 	h := Handle(f.s, f.handlerName(name), call)
 	return &StepOf[Out]{stepRef: f.add(job.Step{Name: name, Run: runSpec(h.name)}, options)}
 }
 
-// Items is the list of ForEach: a step whose result is a list, or a List.
+// Items is the list of [ForEach]: a step whose result is a list, or a [List].
 type Items[Item any] interface{ list() ([]Item, source) }
 
 // List is a fixed list of items.
@@ -65,7 +65,7 @@ func (l List[Item]) list() ([]Item, source) {
 }
 
 // ForEach adds a step that calls a function for each item, each with its own attempts and
-// output; MaxParallel bounds how many run at once. Its result is the list of the results in the
+// output; [MaxParallel] bounds how many run at once. Its result is the list of the results in the
 // order of the items. It needs the step with the items.
 func ForEach[In, Item, Out any](f *Flow[In], name string, items Items[Item], call func(ctx context.Context, run *Run, in In, item Item) (Out, error), options ...StepOption) *StepOf[[]Out] {
 	h := Handle(f.s, f.handlerName(name), func(ctx context.Context, run *Run, in In) (out Out, err error) {
@@ -91,14 +91,14 @@ func wrong(err error) StepOption {
 
 // Run adds a step of any kind of work: a command, a request, a handler of another program,
 // an executor of XXL-JOB or another job. Commands and requests need a server with the same
-// store. Its result depends on the kind of work; As gives it a type.
+// store. Its result depends on the kind of work; [As] gives it a type.
 func (f *Flow[In]) Run(name string, work job.RunSpec, options ...StepOption) *StepOf[json.RawMessage] {
 	return &StepOf[json.RawMessage]{stepRef: f.add(job.Step{Name: name, Run: work}, options)}
 }
 
 // Shell adds a step that runs a command on a server. The command writes its result to the file
 // $BELFRY_RESULT, as a JSON object or as lines name=value. The command is a template: see
-// StepOf.Template.
+// [StepOf.Template].
 func (f *Flow[In]) Shell(name, command string, options ...StepOption) *StepOf[json.RawMessage] {
 	return f.Run(name, job.RunSpec{Shell: &job.Shell{Command: command}}, options...)
 }
@@ -121,7 +121,7 @@ func (f *Flow[In]) Wait(name string, d time.Duration, options ...StepOption) *St
 	return &StepOf[None]{stepRef: f.add(job.Step{Name: name, Wait: &job.Wait{For: job.Duration(d)}}, options)}
 }
 
-// WaitUntil adds a step that waits for an instant, given by a template: see StepOf.Template.
+// WaitUntil adds a step that waits for an instant, given by a template: see [StepOf.Template].
 func (f *Flow[In]) WaitUntil(name, instant string, options ...StepOption) *StepOf[None] {
 	return &StepOf[None]{stepRef: f.add(job.Step{Name: name, Wait: &job.Wait{Until: instant}}, options)}
 }
@@ -134,7 +134,7 @@ type Approved struct {
 
 // Approval adds a step that asks people a question, which is a template. It succeeds when a
 // person approves it, with belfry run approve RUN/STEP, on the page of the run, or through
-// Scheduler.Approve. It fails when a person rejects it, or after the time limit of Within.
+// [Scheduler.Approve]. It fails when a person rejects it, or after the time limit of [Within].
 func (f *Flow[In]) Approval(name, question string, options ...StepOption) *StepOf[Approved] {
 	return &StepOf[Approved]{stepRef: f.add(job.Step{Name: name, Wait: &job.Wait{Approval: question}}, options)}
 }
@@ -142,8 +142,8 @@ func (f *Flow[In]) Approval(name, question string, options ...StepOption) *StepO
 // SignalOf is a step that waits for a signal; the Data of the signal is its result.
 type SignalOf[Data any] struct{ *StepOf[Data] }
 
-// Signal adds a step that waits until a program sends a signal of that name: SignalOf.Send,
-// Scheduler.Signal or belfry run signal.
+// Signal adds a step that waits until a program sends a signal of that name: [SignalOf.Send],
+// [Scheduler.Signal] or belfry run signal.
 func Signal[Data, In any](f *Flow[In], name string, options ...StepOption) SignalOf[Data] {
 	return SignalOf[Data]{&StepOf[Data]{stepRef: f.add(job.Step{Name: name, Wait: &job.Wait{Signal: name}}, options)}}
 }
@@ -161,7 +161,7 @@ func As[Part, Out any](s *StepOf[Out], fields ...string) *StepOf[Part] {
 }
 
 // Template returns a template for the result of the step, or for the part of it at a path of
-// field names: for commands, requests, questions and If.
+// field names: for commands, requests, questions and [If].
 func (s *StepOf[Out]) Template(fields ...string) string {
 	s.checkFields(fields)
 	path := append(s.path[:len(s.path):len(s.path)], fields...)

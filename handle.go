@@ -34,19 +34,19 @@ type Handler[In, Out any] struct {
 	name string
 }
 
-// handler is a Handler without its types.
+// handler is a [Handler] without its types.
 type handler struct {
 	input reflect.Type
 	call  HandlerFunc
 	chain HandlerFunc // call wrapped in the middleware, set by Run
 }
 
-// Handle registers a function under a name, by which jobs call it. It is called before Run.
+// Handle registers a function under a name, by which jobs call it. It is called before [Run].
 //
 // The fields of In are the parameters of the jobs that call it, under their JSON names:
 // texts, numbers and times as plain text, everything else as JSON. If In is not such a
-// struct, it is one parameter named input. Out is written as JSON, at most ResultMax bytes.
-// Use None for either.
+// struct, it is one parameter named input. Out is written as JSON, at most [ResultMax] bytes.
+// Use [None] for either.
 func Handle[In, Out any](s *Scheduler, name string, f func(ctx context.Context, run *Run, in In) (Out, error)) *Handler[In, Out] {
 	in := shapeOf(reflect.TypeFor[In]())
 	hasResult := reflect.TypeFor[Out]() != reflect.TypeFor[None]()
@@ -125,7 +125,7 @@ const ResultMax = 256 << 10
 
 // The reasons for the end of a handler's context: context.Cause(ctx) wraps one of them.
 var (
-	// ErrTimeout means that the run exceeded its Timeout.
+	// ErrTimeout means that the run exceeded its [Timeout].
 	ErrTimeout = executor.ErrTimeout
 	// ErrCancelled means that a user or Overlap(job.OverlapReplace) cancelled the run.
 	ErrCancelled = executor.ErrCancelled
@@ -150,7 +150,7 @@ type permanentError struct{ error }
 // Unwrap returns the error that is permanent.
 func (e *permanentError) Unwrap() error { return e.error }
 
-// IsPermanent reports whether an error was marked by Permanent.
+// IsPermanent reports whether an error was marked by [Permanent].
 func IsPermanent(err error) bool {
 	var p *permanentError
 	return errors.As(err, &p)

@@ -33,9 +33,9 @@ type declaration struct {
 // an earlier one.
 type JobOption func(*declaration)
 
-// Job declares a job, which belongs to the program from the next Run on. It needs an option with
-// its work, Do, Func or Flow.Do, and usually one with its schedule: Cron, Every, At, AfterEnd, On
-// or Boot. Without a schedule it runs only when triggered. Call Job before Run; Check and Run
+// Job declares a job, which belongs to the program from the next [Run] on. It needs an option with
+// its work, [Do], [Func] or [Flow.Do], and usually one with its schedule: Cron, [Every], [At], [AfterEnd], [On]
+// or [Boot]. Without a schedule it runs only when triggered. Call Job before [Run]; Check and [Run]
 // report mistakes.
 func (s *Scheduler) Job(name string, options ...JobOption) {
 	d := s.declare(caller(), name, options)
@@ -124,7 +124,7 @@ func (d *declaration) check(handlers map[string]*handler) (list []error) {
 }
 
 // Do makes the job call a handler by its name, with an input. The handler may belong to another
-// program on the same store. With Handler.Do, the compiler checks the type of the input.
+// program on the same store. With [Handler.Do], the compiler checks the type of the input.
 func Do(handler string, input any) JobOption {
 	return func(d *declaration) {
 		params, err := declared(input)
@@ -147,7 +147,7 @@ func Func(f func(ctx context.Context, run *Run) error) JobOption {
 	}
 }
 
-// Call is Func for a function that needs neither a context nor a run; light mode makes none for
+// Call is [Func] for a function that needs neither a context nor a run; light mode makes none for
 // it then.
 func Call(f func()) JobOption {
 	return func(d *declaration) {
@@ -213,7 +213,7 @@ func On(upstream ...string) JobOption {
 // Boot makes the job due each time an instance of a program with its handler starts.
 func Boot() JobOption { return func(d *declaration) { d.job.Schedule.Boot = true } }
 
-// Timezone is the IANA time zone of Cron. Default: UTC.
+// Timezone is the IANA time zone of [Cron]. Default: UTC.
 func Timezone(name string) JobOption {
 	return func(d *declaration) { d.job.Schedule.Timezone = name }
 }
@@ -227,7 +227,7 @@ func Jitter(max time.Duration) JobOption {
 // (default), queue, replace or allow. It applies across all instances.
 func Overlap(o job.Overlap) JobOption { return func(d *declaration) { d.job.Policy.Overlap = o } }
 
-// MaxParallel lets n runs of the job run side by side before Overlap applies.
+// MaxParallel lets n runs of the job run side by side before [Overlap] applies.
 func MaxParallel(n int) JobOption { return func(d *declaration) { d.job.Policy.MaxParallel = n } }
 
 // Pool makes the job share slots with the other jobs that name the pool. An undeclared pool
@@ -279,7 +279,7 @@ func Broadcast() JobOption { return Strategy(job.StrategyBroadcast) }
 // random ones.
 func Strategy(s job.Strategy) JobOption { return func(d *declaration) { d.job.Place.Strategy = s } }
 
-// PlaceOn runs the job on nodes that have all of these labels, see WithLabels.
+// PlaceOn runs the job on nodes that have all of these labels, see [WithLabels].
 func PlaceOn(labels map[string]string) JobOption {
 	return func(d *declaration) { d.job.Place.Labels = labels }
 }

@@ -19,27 +19,27 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Light makes New return a scheduler without a store: belfry.New(belfry.Light()). It runs the
+// Light makes [New] return a scheduler without a store: belfry.New(belfry.Light()). It runs the
 // declared jobs in this process alone, at the cost of a timer and a function call. The declarations
 // are the same, so that another store is one argument away.
 //
-// It keeps schedules, Overlap, MaxParallel, LateBy, Timeout, Retry, PauseOnFailure, MaxRuns and
-// Jitter, the number of runs of each job by outcome (Counts) and the latest of them (Runs), and for
-// Wait and Result the last 100 runs that Trigger created. Features that need a record are a
-// mistake, which [Scheduler.Check] and [Scheduler.Run] report: flows, On, Pool, Shards, Strategy,
-// PlaceOn, Priority, Keep, and Missed other than job.MissedNone, since there is no memory of the
-// time when the program did not run. Run.Log and Run.Write write to the logger of WithLogger, and
-// each failed run is logged there. WithHistory, WithLabels, WithOutputLimit and WithOwner have no
+// It keeps schedules, [Overlap], [MaxParallel], [LateBy], [Timeout], [Retry], [PauseOnFailure], [MaxRuns] and
+// [Jitter], the number of runs of each job by outcome ([Counts]) and the latest of them (Runs), and for
+// Wait and [Result] the last 100 runs that Trigger created. Features that need a record are a
+// mistake, which [Scheduler.Check] and [Scheduler.Run] report: flows, [On], [Pool], [Shards], [Strategy],
+// [PlaceOn], [Priority], [Keep], and [Missed] other than [job.MissedNone], since there is no memory of the
+// time when the program did not run. Run.Log and [Run.Write] write to the logger of [WithLogger], and
+// each failed run is logged there. [WithHistory], [WithLabels], [WithOutputLimit] and [WithOwner] have no
 // effect.
 func Light() store.Opener { return noStore }
 
-// noStore is the opener of Light, by which New recognizes it.
+// noStore is the opener of [Light], by which [New] recognizes it.
 func noStore(context.Context) (store.Store, error) { return nil, errLight }
 
 // errLight is returned by methods that need the record of a run or an output.
 var errLight = errors.New("light mode keeps no history and no output: give belfry.New a store, such as memory.Empty()")
 
-// isLight reports whether Light returned an opener.
+// isLight reports whether [Light] returned an opener.
 func isLight(open store.Opener) bool {
 	return open != nil && reflect.ValueOf(open).Pointer() == reflect.ValueOf(noStore).Pointer()
 }
@@ -112,10 +112,10 @@ var (
 	kinds    = [...]job.RunKind{job.RunScheduled, job.RunByHand, job.RunAfterEnd, job.RunBoot}
 )
 
-// Counts are the numbers of runs of a job by their outcomes, since Run began.
+// Counts are the numbers of runs of a job by their outcomes, since [Run] began.
 type Counts struct{ Succeeded, Failed, TimedOut, Cancelled, Lost, Skipped, Missed int }
 
-// Counts returns how many runs of a job have ended since Run began. It is for light mode: a
+// Counts returns how many runs of a job have ended since [Run] began. It is for light mode: a
 // store has the runs themselves, see Runs.
 func (s *Scheduler) Counts(name string) (c Counts, err error) {
 	if s.light == nil {

@@ -50,8 +50,8 @@ type light struct {
 const (
 	// lookAtLeast is how often the clock is read at least: it may be set while no job is due.
 	lookAtLeast = 10 * time.Second
-	// keptMax is how many triggered runs Wait and Result find after their end; each may have a
-	// result of ResultMax bytes.
+	// keptMax is how many triggered runs Wait and [Result] find after their end; each may have a
+	// result of [ResultMax] bytes.
 	keptMax = 100
 	// passedMax bounds the search for the latest occurrence that passed while the process stood
 	// still.
@@ -683,19 +683,19 @@ func (r *lightRun) context() context.Context {
 }
 
 // lightContext is the context of a run. Its methods use a context of package context, which
-// context.Cause finds by Value.
+// [context.Cause] finds by Value.
 type lightContext lightRun
 
-// Deadline implements context.Context.
+// Deadline implements [context.Context].
 func (c *lightContext) Deadline() (time.Time, bool) { return (*lightRun)(c).context().Deadline() }
 
-// Done implements context.Context.
+// Done implements [context.Context].
 func (c *lightContext) Done() <-chan struct{} { return (*lightRun)(c).context().Done() }
 
-// Err implements context.Context.
+// Err implements [context.Context].
 func (c *lightContext) Err() error { return (*lightRun)(c).context().Err() }
 
-// Value implements context.Context.
+// Value implements [context.Context].
 func (c *lightContext) Value(key any) any { return (*lightRun)(c).context().Value(key) }
 
 // lightLog writes what a run logs and writes to the log of the program.
@@ -703,22 +703,22 @@ type lightLog lightRun
 
 func (g *lightLog) handler() slog.Handler { return g.l.s.settings.log.Handler() }
 
-// Enabled implements slog.Handler.
+// Enabled implements [slog.Handler].
 func (g *lightLog) Enabled(ctx context.Context, level slog.Level) bool {
 	return level >= g.l.s.settings.logLevel && g.handler().Enabled(ctx, level)
 }
 
-// Handle implements slog.Handler.
+// Handle implements [slog.Handler].
 func (g *lightLog) Handle(ctx context.Context, r slog.Record) error {
 	return g.WithAttrs(nil).Handle(ctx, r)
 }
 
-// WithAttrs implements slog.Handler.
+// WithAttrs implements [slog.Handler].
 func (g *lightLog) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return g.handler().WithAttrs(append([]slog.Attr{slog.String("job", g.Job), slog.Any("run", g.ID)}, attrs...))
 }
 
-// WithGroup implements slog.Handler.
+// WithGroup implements [slog.Handler].
 func (g *lightLog) WithGroup(name string) slog.Handler { return g.WithAttrs(nil).WithGroup(name) }
 
 // Write logs what a handler writes.

@@ -39,8 +39,8 @@ type Run struct {
 	Shard, Shards int // the share of the work, from 0, and the number of shares: 0 of 1 if it is not split
 	Node          string
 
-	// Flow is the run of the flow that contains this step, Step the name of the step, and
-	// Steps the readable results of other steps by name: see StepOf.Result and StepResult.
+	// Flow is the run of the flow that contains this step, [Step] the name of the step, and
+	// Steps the readable results of other steps by name: see [StepOf.Result] and [StepResult].
 	// They are zero outside of flows.
 	Flow  RunID
 	Step  string
@@ -49,7 +49,7 @@ type Run struct {
 	// Params are the parameters of the job as texts. A handler receives them as its
 	// input.
 	Params map[string]string
-	// Metadata is the map that WithMetadata filled when the run, or the run that it
+	// Metadata is the map that [WithMetadata] filled when the run, or the run that it
 	// follows, was triggered.
 	Metadata map[string]string
 
@@ -101,24 +101,24 @@ func (o *outputLog) handler() slog.Handler {
 	return o.text
 }
 
-// Enabled implements slog.Handler.
+// Enabled implements [slog.Handler].
 func (o *outputLog) Enabled(_ context.Context, level slog.Level) bool { return level >= o.level }
 
-// Handle implements slog.Handler.
+// Handle implements [slog.Handler].
 func (o *outputLog) Handle(ctx context.Context, r slog.Record) error {
 	return o.handler().Handle(ctx, r)
 }
 
-// WithAttrs implements slog.Handler.
+// WithAttrs implements [slog.Handler].
 func (o *outputLog) WithAttrs(attrs []slog.Attr) slog.Handler { return o.handler().WithAttrs(attrs) }
 
-// WithGroup implements slog.Handler.
+// WithGroup implements [slog.Handler].
 func (o *outputLog) WithGroup(name string) slog.Handler { return o.handler().WithGroup(name) }
 
 // functions executes the attempts of jobs that call handlers.
 type functions Scheduler
 
-// Run implements executor.Executor.
+// Run implements [executor.Executor].
 func (f *functions) Run(ctx context.Context, a executor.Attempt, out executor.Output) executor.Result {
 	s := (*Scheduler)(f)
 	name := handlerOf(a.Job)

@@ -28,13 +28,13 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// ErrClosed is returned by methods of a Scheduler that is closed, or whose Run has
+// ErrClosed is returned by methods of a [Scheduler] that is closed, or whose [Run] has
 // returned.
 var ErrClosed = errors.New("the scheduler is closed")
 
-// Scheduler runs the jobs of a program. Create one with New, or with Connect if the program has no
-// store. Register handlers and declare jobs before Run; the other methods may be called from any
-// goroutine, even before Run or without it.
+// Scheduler runs the jobs of a program. Create one with [New], or with [Connect] if the program has no
+// store. Register handlers and declare jobs before [Run]; the other methods may be called from any
+// goroutine, even before [Run] or without it.
 type Scheduler struct {
 	settings settings
 	opener   store.Opener
@@ -87,7 +87,7 @@ func newScheduler(options []Option) *Scheduler {
 	return s
 }
 
-// mistake records a mistake in the code at a place, for Check and Run.
+// mistake records a mistake in the code at a place, for Check and [Run].
 func (s *Scheduler) mistake(place, format string, args ...any) {
 	s.mu.Lock()
 	s.mistakes = append(s.mistakes, fmt.Errorf(place+": "+format, args...))
@@ -208,7 +208,7 @@ func (s *Scheduler) Close() error {
 	return s.store.Close()
 }
 
-// begin notes that Run was called.
+// begin notes that [Run] was called.
 func (s *Scheduler) begin() error {
 	if err := s.Check(); err != nil {
 		return err
@@ -228,7 +228,7 @@ func (s *Scheduler) begin() error {
 	return nil
 }
 
-// end releases the resources of Run.
+// end releases the resources of [Run].
 func (s *Scheduler) end() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -241,7 +241,7 @@ func (s *Scheduler) end() error {
 
 // Run runs a node until ctx ends: it writes the declared jobs to the store, plans jobs
 // together with the other nodes, and runs its share. Then it claims no more runs, waits
-// for its handlers for at most the drain timeout (see WithDrainTimeout), closes the store
+// for its handlers for at most the drain timeout (see [WithDrainTimeout]), closes the store
 // and returns nil. It returns an error for mistakes in the program, see Check, or if it
 // cannot open the store; later failures of the store are retried.
 func (s *Scheduler) Run(ctx context.Context) (err error) {
@@ -311,7 +311,7 @@ func (s *Scheduler) runNode(ctx context.Context, n *node.Node) error {
 	return err
 }
 
-// abandonMargin is how long Run waits, beyond the drain timeout and the grace of its jobs,
+// abandonMargin is how long [Run] waits, beyond the drain timeout and the grace of its jobs,
 // for handlers that ignore their context.
 const abandonMargin = 15 * time.Second
 
@@ -329,7 +329,7 @@ func (s *Scheduler) abandonAfter(ctx context.Context, over <-chan struct{}) {
 	}
 }
 
-// makeNode makes the node that Run runs.
+// makeNode makes the node that [Run] runs.
 func (s *Scheduler) makeNode(ctx context.Context, spool *unreported.Spool) (*node.Node, error) {
 	machine, err := s.machine(ctx)
 	if err != nil {
@@ -448,7 +448,7 @@ func defaultSettings() settings {
 	}
 }
 
-// Option configures a Scheduler.
+// Option configures a [Scheduler].
 type Option func(*settings)
 
 // WithNamespace puts the jobs of the program into a namespace of the store, so that several
@@ -468,7 +468,7 @@ func WithOwner(name string) Option { return func(s *settings) { s.owner = name }
 // WithNodeName names the process among the nodes. Default: the host and the process id.
 func WithNodeName(name string) Option { return func(s *settings) { s.node = name } }
 
-// WithLabels gives the node labels, for PlaceOn.
+// WithLabels gives the node labels, for [PlaceOn].
 func WithLabels(labels map[string]string) Option {
 	return func(s *settings) { s.labels = maps.Clone(labels) }
 }
@@ -476,7 +476,7 @@ func WithLabels(labels map[string]string) Option {
 // WithCapacity bounds the concurrent handlers of this process. Default: 512.
 func WithCapacity(n int) Option { return func(s *settings) { s.capacity = cmp.Or(n, s.capacity) } }
 
-// WithDrainTimeout bounds how long Run waits for handlers after its context has ended; then
+// WithDrainTimeout bounds how long [Run] waits for handlers after its context has ended; then
 // their contexts end. Default: 30 s.
 func WithDrainTimeout(d time.Duration) Option {
 	return func(s *settings) { s.drain = cmp.Or(d, s.drain) }
@@ -512,7 +512,7 @@ func WithMetadata(inject func(ctx context.Context, metadata map[string]string)) 
 // the output of their runs. Default: slog.Default().
 func WithLogger(log *slog.Logger) Option { return func(s *settings) { s.log = log } }
 
-// WithLogLevel sets the least level that Run.Log keeps. Default: slog.LevelInfo.
+// WithLogLevel sets the least level that Run.Log keeps. Default: [slog.LevelInfo].
 func WithLogLevel(level slog.Level) Option { return func(s *settings) { s.logLevel = level } }
 
 // WithHandlersOnly makes a program that only runs its handlers, for jobs declared or

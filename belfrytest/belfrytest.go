@@ -51,14 +51,14 @@ func Shared() store.Opener {
 // sharedStore is a store that does not belong to one process.
 type sharedStore struct{ *memory.Store }
 
-// EventsElsewhere implements store.Control: all processes are this one.
+// EventsElsewhere implements [store.Control]: all processes are this one.
 func (sharedStore) EventsElsewhere(ctx context.Context) <-chan []store.Event {
 	events := make(chan []store.Event)
 	context.AfterFunc(ctx, func() { close(events) })
 	return events
 }
 
-// Options returns the options of a scheduler in a bubble, for programs that call belfry.New
+// Options returns the options of a scheduler in a bubble, for programs that call [belfry.New]
 // themselves.
 func Options(t testing.TB) []belfry.Option {
 	began := time.Now()

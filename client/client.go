@@ -17,7 +17,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Config configures a Client.
+// Config configures a [Client].
 type Config struct {
 	// URL is the address of the server, such as http://127.0.0.1:8420.
 	URL string

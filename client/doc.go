@@ -3,5 +3,5 @@
 //
 // Jobs, calendars and pools travel as documents, in the same form as in files; see package
 // job. An error in a server's answer is a *Problem; if no server answers, the error wraps
-// ErrUnreachable.
+// [ErrUnreachable].
 package client

@@ -18,7 +18,7 @@ import (
 type EventQuery struct {
 	Namespace string
 	Job       string // namespace/name
-	// Labels and Text select the jobs, as in JobQuery: then only their events and the
+	// Labels and Text select the jobs, as in [JobQuery]: then only their events and the
 	// events of their runs are sent.
 	Labels map[string]string
 	Text   string
@@ -28,7 +28,7 @@ type EventQuery struct {
 }
 
 // Events passes events to show, until ctx ends or show returns an error. It reconnects a broken
-// connection and continues where that stopped; an event of the kind EventGap replaces lost events.
+// connection and continues where that stopped; an event of the kind [EventGap] replaces lost events.
 // begun, if not nil, is called for each new connection, and all events since that call are passed.
 func (c *Client) Events(ctx context.Context, q EventQuery, begun func(), show func(Event) error) error {
 	for failures := 0; ; failures++ {
@@ -100,7 +100,7 @@ func (c *Client) events(ctx context.Context, q *EventQuery, begun func(), show f
 type sentEvent struct{ id, kind, data string }
 
 // readEvents passes the events of a response to take, until take returns an error. The
-// end of the response is an error that wraps ErrUnreachable.
+// end of the response is an error that wraps [ErrUnreachable].
 func (c *Client) readEvents(ctx context.Context, body io.Reader, take func(sentEvent) error) error {
 	lines := bufio.NewScanner(body)
 	lines.Buffer(nil, eventMax)

@@ -65,7 +65,7 @@ type answerReader struct {
 	err    error
 }
 
-// Read implements io.Reader.
+// Read implements [io.Reader].
 func (r *answerReader) Read(p []byte) (int, error) {
 	n, err := r.reader.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) {

@@ -15,7 +15,7 @@ func WhyOf(r job.Reason) Why {
 	return Why{r.String(), code, args}
 }
 
-// Value returns the reason of WhyOf.
+// Value returns the reason of [WhyOf].
 func (w Why) Value() job.Reason { return w.ReasonArgs.Reason(w.Reason, w.ReasonCode) }
 
 // Failure is a failure in the words of the work.

@@ -112,7 +112,7 @@ func (a Apply) body() ([]byte, error) {
 	return append(b, rest[len(begin):]...), nil
 }
 
-// Applied is the answer to Apply.
+// Applied is the answer to [Apply].
 type Applied struct {
 	DryRun  bool          `json:"dry_run" doc:"Nothing was changed."`
 	Results []ApplyResult `json:"results" nullable:"false" doc:"What has happened to each document, in their order, and then what was deleted."`
@@ -235,12 +235,12 @@ type NumberRequest struct {
 	From int64 `json:"from" minimum:"1" maximum:"4503599627370496" doc:"The least number that a run may have."`
 }
 
-// Number is the answer to NumberRequest.
+// Number is the answer to [NumberRequest].
 type Number struct {
 	First int64 `json:"first" doc:"The number that was reserved: runs have higher ones, except for those that a node has reserved before."`
 }
 
-// PastRunsMax is the most runs in a PastRuns request.
+// PastRunsMax is the most runs in a [PastRuns] request.
 const PastRunsMax = 500
 
 // PastRuns are runs of an xxl-job-admin that have ended, for the history.
@@ -260,7 +260,7 @@ type PastRun struct {
 	Reason   string      `json:"reason,omitempty" maxLength:"4096" doc:"Why, in words."`
 }
 
-// PastRunsTaken is the answer to PastRuns.
+// PastRunsTaken is the answer to [PastRuns].
 type PastRunsTaken struct {
 	Taken int `json:"taken" doc:"How many are in the history, those that were there before included."`
 }
@@ -405,10 +405,10 @@ type AttentionRequest struct {
 	Note         string    `json:"note,omitempty" maxLength:"1024" doc:"A note for others."`
 }
 
-// AttentionKind is the kind of an Attention.
+// AttentionKind is the kind of an [Attention].
 type AttentionKind string
 
-// The kinds of an Attention.
+// The kinds of an [Attention].
 const (
 	AttentionFailing    AttentionKind = "failing"
 	AttentionLate       AttentionKind = "late"
@@ -424,7 +424,7 @@ const (
 	AttentionAlarms     AttentionKind = "alarms"
 )
 
-// Severity is how urgent an Attention is.
+// Severity is how urgent an [Attention] is.
 type Severity string
 
 // The urgencies of problems.
@@ -465,7 +465,7 @@ type Callback struct {
 	Output   string        `json:"output,omitempty" maxLength:"262144" doc:"What the work wrote."`
 }
 
-// The bounds of a Callback.
+// The bounds of a [Callback].
 const (
 	CallbackReasonMax = 1024
 	CallbackOutputMax = 256 << 10
@@ -513,7 +513,7 @@ type Event struct {
 	DetailArgs *job.ReasonArgs `json:"detail_args,omitempty" doc:"The arguments of the code by name."`
 	Run        *Run            `json:"run,omitempty" doc:"The run as it is since."`
 	Node       *Node           `json:"node,omitempty" doc:"The node as it is since."`
-	// Stats are the counts of an event of the kind EventStats.
+	// Stats are the counts of an event of the kind [EventStats].
 	Stats *StatsBucket `json:"stats,omitempty" doc:"What ended within the last minute, of the kind stats."`
 }
 
@@ -595,7 +595,7 @@ type RetryRequest struct {
 // ChoosesSteps reports whether the request is about steps.
 func (r *RetryRequest) ChoosesSteps() bool { return len(r.From)+len(r.Only)+len(r.Skip) > 0 }
 
-// RetriesMax is the most runs of a RetriesRequest.
+// RetriesMax is the most runs of a [RetriesRequest].
 const RetriesMax = 50
 
 // RetriesRequest repeats several finished runs, each like a [RetryRequest] without choices.
@@ -603,7 +603,7 @@ type RetriesRequest struct {
 	Runs []job.ID `json:"runs" nullable:"false" minItems:"1" maxItems:"50" doc:"The runs."`
 }
 
-// Retries is the answer to RetriesRequest.
+// Retries is the answer to [RetriesRequest].
 type Retries struct {
 	Runs   []Run        `json:"runs" nullable:"false" doc:"The new runs."`
 	Errors []RetryError `json:"errors" nullable:"false" doc:"The runs that were not repeated."`
@@ -636,7 +636,7 @@ type BackfillRequest struct {
 	DryRun  bool        `json:"dry_run,omitempty" doc:"Say which runs would be made, and make none."`
 }
 
-// Backfill is the answer to BackfillRequest.
+// Backfill is the answer to [BackfillRequest].
 type Backfill struct {
 	DryRun   bool          `json:"dry_run" doc:"Nothing was made."`
 	Timezone string        `json:"timezone" doc:"The time zone of the schedule."`
@@ -736,7 +736,7 @@ type Lane struct {
 // HasTrouble reports whether the job fails now or has failed within the span.
 func (l *Lane) HasTrouble() bool { return l.Failures > 0 || l.Failed > 0 }
 
-// LanesQuery selects the jobs, the span and the steps of Lanes.
+// LanesQuery selects the jobs, the span and the steps of [Lanes].
 type LanesQuery struct {
 	Namespace string
 	Text      string // in the name, title or description
@@ -747,7 +747,7 @@ type LanesQuery struct {
 	PageToken string
 }
 
-// StatsQuery selects what Stats counts.
+// StatsQuery selects what [Stats] counts.
 type StatsQuery struct {
 	Namespace string
 	Job       string // namespace/name or uid, "" for all
@@ -798,7 +798,7 @@ type Load struct {
 	Starts []int     `json:"starts" nullable:"false" doc:"The starts of each step. Within a step moments that are equally far apart are counted by their distance, so numbers of schedules by the second are estimates. Jobs that follow other jobs or their own end are not counted."`
 }
 
-// LoadQuery selects what Load counts.
+// LoadQuery selects what [Load] counts.
 type LoadQuery struct {
 	Namespace string
 	Labels    map[string]string
@@ -936,7 +936,7 @@ const (
 	BulkDelete BulkAction = "delete"
 )
 
-// BulkResult is the answer to Bulk.
+// BulkResult is the answer to [Bulk].
 type BulkResult struct {
 	DryRun  bool        `json:"dry_run" doc:"Nothing was changed."`
 	Matched int         `json:"matched" doc:"How many jobs are selected."`

@@ -29,7 +29,7 @@ func ParseDate(text string) (Date, error) {
 	return Date{year, month, day}, nil
 }
 
-// String returns the date as ParseDate reads it.
+// String returns the date as [ParseDate] reads it.
 func (d Date) String() string { return fmt.Sprintf("%04d-%02d-%02d", d.Year, d.Month, d.Day) }
 
 // Weekday returns the day of the week.
@@ -55,8 +55,8 @@ func WeekdaysOf(days ...time.Weekday) Weekdays {
 // Has reports whether a day of the week is in the set.
 func (w Weekdays) Has(day time.Weekday) bool { return w>>day&1 != 0 }
 
-// Contains reports whether a date falls on a day of the set, which makes Weekdays
-// one kind of Days.
+// Contains reports whether a date falls on a day of the set, which makes [Weekdays]
+// one kind of [Days].
 func (w Weekdays) Contains(d Date) bool { return w.Has(d.Weekday()) }
 
 // Days is a set of dates.
@@ -73,7 +73,7 @@ type Calendar struct {
 	include, exclude dateSet
 }
 
-// NewCalendar returns a calendar. A Calendar is immutable and safe for concurrent use.
+// NewCalendar returns a calendar. A [Calendar] is immutable and safe for concurrent use.
 func NewCalendar(weekdays Weekdays, include, exclude []DateRange) *Calendar {
 	return &Calendar{weekdays: weekdays, include: newDateSet(include), exclude: newDateSet(exclude)}
 }
@@ -160,7 +160,7 @@ const (
 
 var offDayNames = [...]string{OffDaySkip: "skip", OffDayNext: "next", OffDayPrevious: "previous"}
 
-// String returns the name, as ParseOffDay takes it.
+// String returns the name, as [ParseOffDay] takes it.
 func (o OffDay) String() string { return nameOf(offDayNames[:], uint8(o)) }
 
 // ParseOffDay returns the value of a name: skip, next or previous.
@@ -234,7 +234,7 @@ func (f *Filter) Next(t time.Time) time.Time {
 }
 
 // dayAfter returns the first day after the given one on which a schedule falls
-// due, or math.MaxInt64.
+// due, or [math.MaxInt64].
 func dayAfter(s Schedule, zone *Zone, day int64) int64 {
 	following := s.Next(zone.startOf(day + 1).Add(-1))
 	if following.IsZero() {

@@ -35,7 +35,7 @@ var clockChangeNames = [...]string{
 	Vixie: "vixie", Literal: "literal", SkipOnce: "skip_once", ShiftOnce: "shift_once", SkipLast: "skip_last",
 }
 
-// String returns the name of the rule, as ParseClockChange takes it.
+// String returns the name of the rule, as [ParseClockChange] takes it.
 func (c ClockChange) String() string { return nameOf(clockChangeNames[:], uint8(c)) }
 
 // ParseClockChange returns the rule of a name: vixie, literal, skip_once,
@@ -45,7 +45,7 @@ func ParseClockChange(name string) (ClockChange, error) {
 	return ClockChange(i), err
 }
 
-// correction is the smallest change that Vixie treats as a correction of the clock, as
+// correction is the smallest change that [Vixie] treats as a correction of the clock, as
 // cronie does.
 const correction = 3 * secondsPerHour
 

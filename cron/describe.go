@@ -19,7 +19,7 @@ const (
 
 var langNames = [...]string{English: "en", Chinese: "zh"}
 
-// String returns the name of the language, as ParseLang takes it.
+// String returns the name of the language, as [ParseLang] takes it.
 func (l Lang) String() string { return nameOf(langNames[:], uint8(l)) }
 
 // ParseLang returns the language of a name: en or zh.

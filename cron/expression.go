@@ -33,7 +33,7 @@ const (
 
 var dialectNames = [...]string{Default: "default", Vixie5: "vixie5", Quartz: "quartz"}
 
-// String returns the name of the dialect, as ParseDialect takes it.
+// String returns the name of the dialect, as [ParseDialect] takes it.
 func (d Dialect) String() string { return nameOf(dialectNames[:], uint8(d)) }
 
 // ParseDialect returns the dialect of a name: default, vixie5 or quartz.
@@ -42,7 +42,7 @@ func ParseDialect(name string) (Dialect, error) {
 	return Dialect(i), err
 }
 
-// Option changes how Parse reads an expression.
+// Option changes how [Parse] reads an expression.
 type Option func(*options)
 
 type options struct {
@@ -55,7 +55,7 @@ type options struct {
 // In sets the zone of the expression. Default, also for nil: UTC.
 func In(zone *Zone) Option { return func(o *options) { o.zone = zone } }
 
-// WithDialect sets the grammar of the expression. Without it, the grammar is Default.
+// WithDialect sets the grammar of the expression. Without it, the grammar is [Default].
 func WithDialect(d Dialect) Option { return func(o *options) { o.dialect = d } }
 
 // WithClockChange sets the treatment of clock changes. Default: Vixie.

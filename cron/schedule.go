@@ -17,7 +17,7 @@ type Schedule interface {
 	Next(t time.Time) time.Time
 }
 
-// ParseSchedule compiles a cron expression as Parse does, or an interval such as
+// ParseSchedule compiles a cron expression as [Parse] does, or an interval such as
 // "@every 90s". The error, if any, is a *ParseError.
 func ParseSchedule(expr string, opts ...Option) (Schedule, error) {
 	const every = "@every"
@@ -42,7 +42,7 @@ func ParseSchedule(expr string, opts ...Option) (Schedule, error) {
 	return Interval{Every: d}, nil
 }
 
-// Intervals are at least MinEvery, the finest resolution of Belfry, and at most MaxEvery,
+// Intervals are at least [MinEvery], the finest resolution of Belfry, and at most [MaxEvery],
 // up to which arithmetic on durations is exact.
 const (
 	MinEvery = 10 * time.Millisecond
@@ -83,7 +83,7 @@ func parseEvery(text string) (time.Duration, error) {
 // Interval falls due at a fixed rate: at Anchor and at every multiple of Every
 // from there, in both directions. With the zero Anchor that is the Unix epoch,
 // so that an interval which divides a day falls on the same times of day in UTC
-// without end. An interval outside MinEvery and MaxEvery never falls due.
+// without end. An interval outside [MinEvery] and [MaxEvery] never falls due.
 type Interval struct {
 	Every  time.Duration
 	Anchor time.Time
@@ -145,7 +145,7 @@ func (i Interval) step(t time.Time, move func(past time.Duration) time.Duration)
 	return moved
 }
 
-// String returns the interval as ParseSchedule reads it. The anchor is not part
+// String returns the interval as [ParseSchedule] reads it. The anchor is not part
 // of it.
 func (i Interval) String() string { return "@every " + shortDuration(i.Every) }
 
@@ -258,7 +258,7 @@ func Between(s Schedule, after, until time.Time) iter.Seq[time.Time] {
 	}
 }
 
-// beforeMax is how far back Before searches if a schedule has no Prev: beyond the occurrence
+// beforeMax is how far back [Before] searches if a schedule has no Prev: beyond the occurrence
 // of a year ago.
 const beforeMax = 2 * 366 * 24 * time.Hour
 

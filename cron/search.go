@@ -44,7 +44,7 @@ type fields struct {
 type marks uint8
 
 const (
-	// either is Vixie's rule for two restricted day fields: a day must match one of them. Without
+	// either is [Vixie]'s rule for two restricted day fields: a day must match one of them. Without
 	// it a day must match both.
 	either marks = 1 << iota
 	// wildcard is set for a second, minute or hour that begins with a star: such a schedule follows

@@ -9,7 +9,7 @@ import (
 
 // Warnings returns allowed but probably unintended parts of an expression: steps beyond
 // their field, zones such as EST that have no summer time, and in the default dialect the
-// form of Quartz, which numbers days of the week differently. It returns none for an expression that Parse refuses.
+// form of Quartz, which numbers days of the week differently. It returns none for an expression that [Parse] refuses.
 func Warnings(expr string, opts ...Option) (list []string) {
 	for _, w := range WarningTexts(expr, opts...) {
 		list = append(list, w.String())
@@ -17,7 +17,7 @@ func Warnings(expr string, opts ...Option) (list []string) {
 	return list
 }
 
-// WarningTexts is Warnings as codes with arguments.
+// WarningTexts is [Warnings] as codes with arguments.
 func WarningTexts(expr string, opts ...Option) []phrase.Text {
 	var o options
 	for _, opt := range opts {

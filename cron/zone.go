@@ -54,12 +54,12 @@ const (
 
 var utc = newZone(time.UTC)
 
-// zones caches the results of LoadZone by name. The table bounds it to about 600 names.
+// zones caches the results of [LoadZone] by name. The table bounds it to about 600 names.
 var zones sync.Map // string to *Zone
 
 // LoadZone returns the zone of an IANA name such as "Europe/Berlin" from the
 // table inside this package. Names are case-sensitive; "" and "Local", which
-// time.LoadLocation knows, are refused.
+// [time.LoadLocation] knows, are refused.
 func LoadZone(name string) (*Zone, error) {
 	if z, ok := zones.Load(name); ok {
 		return z.(*Zone), nil
@@ -108,7 +108,7 @@ func ZoneTableVersion() string {
 	return version
 }
 
-// ZoneNames returns the names that LoadZone knows, sorted.
+// ZoneNames returns the names that [LoadZone] knows, sorted.
 func ZoneNames() []string {
 	header, _ := splitZoneTable()
 	names := make([]string, 0, len(header))
@@ -227,8 +227,8 @@ func nearestZone(name string) string {
 	return nearest(name, ZoneNames())
 }
 
-// NewZone converts a location that is not in the table, such as a result of time.FixedZone, to a
-// zone. Use LoadZone for IANA names: a location from time.LoadLocation or time.Local depends on the
+// NewZone converts a location that is not in the table, such as a result of [time.FixedZone], to a
+// zone. Use [LoadZone] for IANA names: a location from [time.LoadLocation] or [time.Local] depends on the
 // machine's own files.
 func NewZone(location *time.Location) *Zone {
 	return newZone(location)
@@ -251,7 +251,7 @@ func newZone(location *time.Location) *Zone {
 
 // segmentsOf reads the changes of the offset from a location.
 //
-// time.Time.ZoneBounds ends a segment too early on the last day of leap years beyond the table of a
+// [time.Time.ZoneBounds] ends a segment too early on the last day of leap years beyond the table of a
 // zone (golang/go#81583). Joining neighbours with equal offsets mends such a false end; a bound
 // that does not lie after the given instant is skipped.
 func segmentsOf(location *time.Location) []segment {
@@ -276,7 +276,7 @@ func segmentsOf(location *time.Location) []segment {
 	}
 }
 
-// Name returns the name of the zone, as LoadZone takes it.
+// Name returns the name of the zone, as [LoadZone] takes it.
 func (z *Zone) Name() string { return z.Location().String() }
 
 // String returns the name of the zone.

@@ -21,7 +21,7 @@ type Executor interface {
 	// no part of the attempt is running.
 	//
 	// When ctx ends, the attempt must end: gracefully first, by force after Attempt.Grace.
-	// context.Cause(ctx) wraps ErrTimeout, ErrCancelled, ErrFenced or ErrStopped; ByCause
+	// context.Cause(ctx) wraps [ErrTimeout], [ErrCancelled], [ErrFenced] or [ErrStopped]; [ByCause]
 	// returns the resulting outcome.
 	Run(ctx context.Context, a Attempt, out Output) Result
 }
@@ -36,8 +36,8 @@ var (
 	// ErrStopped ends an attempt because its node is stopping and no longer waits for it.
 	ErrStopped = errors.New("the node has stopped")
 	// ErrCarried means that the node's process will execute another version of its program. A
-	// Carrier leaves the attempt running and returns a Result with CarryOver set; if it cannot, it
-	// ends the attempt as for ErrStopped.
+	// [Carrier] leaves the attempt running and returns a [Result] with CarryOver set; if it cannot, it
+	// ends the attempt as for [ErrStopped].
 	ErrCarried = fmt.Errorf("%w, to continue as another version", ErrStopped)
 )
 
@@ -72,16 +72,16 @@ type Attempt struct {
 	Fence time.Duration
 	// Start is called once, right before the attempt takes effect: before the process is
 	// started or the request is sent. If it returns an error the attempt must not start,
-	// and Run returns a Result with Unstarted set.
+	// and Run returns a [Result] with Unstarted set.
 	Start func() error
 	// CarryOver is the state that the executor of the previous version returned for a running
 	// attempt: then neither Start nor HandOver is called. Nil: the attempt is new.
 	CarryOver json.RawMessage
 	// HandOver records the handover of the work to a receiver outside of Belfry. It is called
 	// before each request, once for each tried address, and returns a number that identifies the
-	// request. After an error nothing may be sent, and Run returns a Result with Unstarted set.
+	// request. After an error nothing may be sent, and Run returns a [Result] with Unstarted set.
 	// After success the attempt belongs to no node, and the timeout runs: if the request may have
-	// arrived, Run returns a Result with HandedOver set.
+	// arrived, Run returns a [Result] with HandedOver set.
 	HandOver func(ctx context.Context, h Handover) (number int64, err error)
 }
 
@@ -103,7 +103,7 @@ type Process struct {
 	// Container is the container of the command, as the socket of its engine, # and its name; ""
 	// for none. It has no PID and no Cgroup.
 	Container string
-	// Grace and Fence are the values of the Attempt.
+	// Grace and Fence are the values of the [Attempt].
 	Grace, Fence time.Duration
 }
 
@@ -127,7 +127,7 @@ type Result struct {
 	// Cause is the failure in the words of the receiver of the work, such as the first line of its
 	// answer. If it is "", the cause of a failure is the last line of the output.
 	Cause string
-	// Value is the result of the attempt in JSON, at most job.ResultMax bytes; nil for none. It
+	// Value is the result of the attempt in JSON, at most [job.ResultMax] bytes; nil for none. It
 	// counts only with Attempt.WantsResult.
 	Value []byte
 	// Unstarted is set when the attempt had no effect: another node may run it.
@@ -139,7 +139,7 @@ type Result struct {
 	// its end. No other field is set then.
 	HandedOver bool
 	// CarryOver is the state for the executor of the next version, when the attempt continues
-	// after ErrCarried. No other field is set then.
+	// after [ErrCarried]. No other field is set then.
 	CarryOver json.RawMessage
 	// Retryable is set on a failure unrelated to the job, such as a fork without enough
 	// memory: it may be retried even if the policy restricts the exit codes.
@@ -149,7 +149,7 @@ type Result struct {
 	Permanent bool
 }
 
-// Cancelled is an ErrCancelled with the person who cancelled the run, and the reason.
+// Cancelled is an [ErrCancelled] with the person who cancelled the run, and the reason.
 type Cancelled struct {
 	By     string
 	Reason job.Reason
@@ -158,7 +158,7 @@ type Cancelled struct {
 // Error implements error.
 func (c *Cancelled) Error() string { return reason.Cancelled.Of(c.By, c.Reason).String() }
 
-// Is reports that it is an ErrCancelled.
+// Is reports that it is an [ErrCancelled].
 func (c *Cancelled) Is(err error) bool { return err == ErrCancelled }
 
 // ByCause returns the outcome and reason of an attempt whose context has ended.

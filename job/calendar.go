@@ -22,7 +22,7 @@ type Days struct {
 	Include  []string `json:"include,omitzero" items:"10000" max:"32" doc:"Dates or ranges in the calendar regardless of the weekday: 2026-10-01 or 2026-10-01..2026-10-07."`
 	Exclude  []string `json:"exclude,omitzero" items:"10000" max:"32" doc:"Dates or ranges that are not in the calendar even if their weekday is."`
 	Weekdays []string `json:"weekdays,omitzero" max:"32" doc:"The weekdays that are in the calendar: mon-fri, or a list."`
-	// ICS names a file that InlineCalendars replaces by its dates.
+	// ICS names a file that [InlineCalendars] replaces by its dates.
 	ICS []string `json:"ics,omitzero" items:"100" max:"4096" doc:"iCalendar files beside the document. With weekdays their days are excluded, and included where the summary says 班, a working day; without weekdays they are included. The client reads them when it sends the document."`
 }
 

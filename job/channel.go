@@ -301,7 +301,7 @@ var (
 	globPattern   = regexp.MustCompile(`^[a-z0-9*][a-z0-9._*-]*$`)
 	serverPattern = regexp.MustCompile(`^([A-Za-z0-9._-]+|\[[0-9a-fA-F:.]+\]):[0-9]{1,5}$`)
 	mailPattern   = regexp.MustCompile(`^[^\s@<>"(),:;\\]+@[^\s@<>"(),:;\\]+$`)
-	// weekdays are the weekdays of quiet hours, in the order of time.Weekday.
+	// weekdays are the weekdays of quiet hours, in the order of [time.Weekday].
 	weekdays = []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}
 )
 

@@ -19,7 +19,7 @@ type Calendars func(namespace, name string) *Calendar
 // rate or its instants, between start and end, filtered by only, except and off_day. It
 // does not apply jitter, spread and max_runs. Other jobs have no occurrences. The job's
 // defaults should be filled in; the default timezone is UTC. Calendars may be nil for a
-// job that names none. The error is of type Problems.
+// job that names none. The error is of type [Problems].
 func (j *Job) CompileSchedule(calendars Calendars) (cron.Schedule, error) {
 	v := &validator{doc: Document{Kind: KindJob, Job: j}, calendars: calendars, wantCalendars: true}
 	_, s := v.compileSchedule(j)
@@ -215,8 +215,8 @@ func (v *validator) calendar(j *Job, text string, at *path) cron.Days {
 	return days
 }
 
-// Compile returns the set of days. ICS files must have been read, by InlineCalendars. The error is
-// of type Problems.
+// Compile returns the set of days. ICS files must have been read, by [InlineCalendars]. The error is
+// of type [Problems].
 func (d *Days) Compile() (*cron.Calendar, error) {
 	v := &validator{}
 	days := v.compileDays(d)

@@ -6,6 +6,6 @@
 // The package has no effects: it reads no clock, starts no goroutine, and uses no store,
 // network or file other than its readers.
 //
-// Documents often have several mistakes, so their errors are of type Problems, which has
+// Documents often have several mistakes, so their errors are of type [Problems], which has
 // all mistakes with their positions.
 package job

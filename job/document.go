@@ -15,7 +15,7 @@ import (
 )
 
 // Document is one job, calendar, pool, channel or list of executors, as in files and the API.
-// Exactly one of the five is not nil, as Kind says; documents made in code may leave Kind empty.
+// Exactly one of the five is not nil, as [Kind] says; documents made in code may leave [Kind] empty.
 type Document struct {
 	Kind      Kind
 	Job       *Job
@@ -29,7 +29,7 @@ type Document struct {
 
 	// source is the parsed text of the document, for the positions of problems.
 	source *node
-	// broken are the paths of fields that Decode could not read.
+	// broken are the paths of fields that [Decode] could not read.
 	broken []string
 }
 
@@ -99,14 +99,14 @@ func (d Document) PutIn(namespace string) {
 func (d Document) UID() ID { return *d.head().uid }
 
 // Content returns the *Job, *Calendar, *Pool, *Channel or *Executors of the document, or
-// an empty one of its Kind if it has none.
+// an empty one of its [Kind] if it has none.
 func (d *Document) Content() any { return d.body().Addr().Interface() }
 
 // Bare returns a copy of the document without the server's additions: identity, version and
 // status.
 func (d Document) Bare() Document { return d.As(ID{}, 0) }
 
-// As returns a copy of the document with its Kind and another identity and version, and
+// As returns a copy of the document with its [Kind] and another identity and version, and
 // without status.
 func (d Document) As(uid ID, version int64) Document {
 	d.Kind = d.kind()
@@ -197,9 +197,9 @@ func (d Document) Place(pointer string) string {
 // decides; without one the file is JSON if it begins with { or [ followed by a quote,
 // which is rare in YAML.
 //
-// The error is of type Problems and has every field that is unknown, duplicate or of a
+// The error is of type [Problems] and has every field that is unknown, duplicate or of a
 // wrong type. Decode also returns the readable parts of documents with mistakes, so that
-// Document.Validate can report further ones; it does not repeat what Decode reported. Decode
+// [Document.Validate] can report further ones; it does not repeat what Decode reported. Decode
 // does not validate values.
 func Decode(file string, data []byte) ([]Document, error) {
 	d := &decoder{file: file}
@@ -290,7 +290,7 @@ func withoutKind(n *node) *node {
 	return &rest
 }
 
-// kind returns the kind of the document, which Kind may omit if a field is set.
+// kind returns the kind of the document, which [Kind] may omit if a field is set.
 func (d Document) kind() Kind {
 	switch {
 	case d.Job != nil:
@@ -334,7 +334,7 @@ func orNew[T any](p *T) *T {
 	return p
 }
 
-// Encode writes documents so that Decode reads the same values. Unset fields are omitted, and
+// Encode writes documents so that [Decode] reads the same values. Unset fields are omitted, and
 // others written in the order of the types. YAML separates documents by "---"; JSON is an object
 // for one document, or an array.
 func Encode(w io.Writer, docs []Document, format Format) error {

@@ -14,7 +14,7 @@ import (
 )
 
 // Tags on the types of this package define the content of documents. Reading, writing,
-// checking and the JSON Schema all follow the same tags:
+// checking and the JSON [Schema] all follow the same tags:
 //
 //	json   the name of the field in documents; "-" is not part of them; without
 //	       omitzero it is required
@@ -146,7 +146,7 @@ func (f *field) of(v reflect.Value) reflect.Value {
 	return f.zero
 }
 
-// isWork reports whether a field of RunSpec is a kind of work, not a field of one.
+// isWork reports whether a field of [RunSpec] is a kind of work, not a field of one.
 func (f *field) isWork() bool { return f.owner < 0 }
 
 // shortField returns the field of a struct that its short text form sets, or nil.

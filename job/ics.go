@@ -23,7 +23,7 @@ const icsMax = 4 << 20
 // included if the summary of the event has the mark 班; in a calendar without weekdays all
 // days are included.
 //
-// The calendars of docs are replaced, not changed. The error is of type Problems.
+// The calendars of docs are replaced, not changed. The error is of type [Problems].
 func InlineCalendars(docs []Document, open func(name string) (io.ReadCloser, error)) error {
 	var problems Problems
 	for i, doc := range docs {

@@ -94,7 +94,7 @@ func (id ID) Time() time.Time {
 // MarshalText returns String.
 func (id ID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
 
-// UnmarshalText is ParseID.
+// UnmarshalText is [ParseID].
 func (id *ID) UnmarshalText(text []byte) (err error) {
 	*id, err = ParseID(string(text))
 	return err

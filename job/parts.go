@@ -9,7 +9,7 @@ import (
 // work.
 const partMin = 64 << 10
 
-// DecodeInParts is Decode for long files, with concurrent decoding of parts: each calls do
+// DecodeInParts is [Decode] for long files, with concurrent decoding of parts: each calls do
 // for every i from 0 to below n, on any goroutines, and returns when all calls are done.
 func DecodeInParts(file string, data []byte, each func(n int, do func(i int))) ([]Document, error) {
 	return decodeInParts(file, data, partMin, each)

@@ -19,7 +19,7 @@ const (
 	// LabelWorker is the name of the token of the worker.
 	LabelWorker = "worker"
 	// LabelWorkerNamespace is the namespace of the token, if it has one: the worker runs
-	// only jobs of that namespace. Place.Labels always have it together with LabelWorker.
+	// only jobs of that namespace. Place.Labels always have it together with [LabelWorker].
 	LabelWorkerNamespace = "worker-namespace"
 )
 

@@ -27,7 +27,7 @@ type reasonParts struct {
 	Args map[string]any `json:"args,omitempty"`
 }
 
-// Text returns a reason with the code ReasonText; none for an empty text.
+// Text returns a reason with the code [ReasonText]; none for an empty text.
 func Text(text string) Reason { return Reason{strings.ReplaceAll(text, ReasonMark, "")} }
 
 // ReasonOf returns a reason by its parts. The arguments are decoded JSON; a reason among them is a
@@ -119,7 +119,7 @@ func (r Reason) Has(code string) bool {
 // quotes.
 func CodePart(code string) string { return `"code":"` + code + `"` }
 
-// Args returns the arguments of a reason as JSON has them, numbers as json.Number.
+// Args returns the arguments of a reason as JSON has them, numbers as [json.Number].
 func (r Reason) Args() map[string]any {
 	_, args := r.parts()
 	return args

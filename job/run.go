@@ -17,7 +17,7 @@ type Run struct {
 	Kind      RunKind
 	// Key is the scheduled time (schedule, backfill), the idempotency key or
 	// request id (hand), the parent run (on, after_end), the process id of the
-	// node (boot), or the parent run with the step and its item (step, flow): see StepKey.
+	// node (boot), or the parent run with the step and its item (step, flow): see [StepKey].
 	Key           string
 	Shard, Shards int // Shards is 0 if the occurrence is not split
 

@@ -13,7 +13,7 @@ import (
 // needs such a file and a field here; outside this package only its executor uses it.
 //
 // Commands, arguments (except the interpreter's), URLs, header values, bodies, standard input and
-// the values of the environment are templates; see CompileTemplate.
+// the values of the environment are templates; see [CompileTemplate].
 type RunSpec struct {
 	Shell     *Shell     `json:"shell,omitzero" short:"read" doc:"A command or a script on the node: text for sh, or a mapping."`
 	Container *Container `json:"container,omitzero" doc:"A command in a container, on a node with Docker or Podman: the image as text, with shell beside it, or a mapping."`
@@ -26,10 +26,10 @@ type RunSpec struct {
 }
 
 // Work is the kind of work of a job, which selects its executor: the name of the field of
-// RunSpec in documents.
+// [RunSpec] in documents.
 type Work string
 
-// work is one kind of work. The fields of RunSpec implement it.
+// work is one kind of work. The fields of [RunSpec] implement it.
 type work interface {
 	kind() Work
 	// spec returns the union with this work.
@@ -124,7 +124,7 @@ func (r *RunSpec) IsHandedOver() bool {
 	return r.traits().isElsewhere || r.HTTP != nil && r.HTTP.Callback
 }
 
-// MarshalJSON implements json.Marshaler: the form in stores, which is the form of documents
+// MarshalJSON implements [json.Marshaler]: the form in stores, which is the form of documents
 // with each kind of work written out.
 func (r RunSpec) MarshalJSON() ([]byte, error) {
 	v := reflect.ValueOf(&r).Elem()
@@ -158,7 +158,7 @@ func isStoredShort(work reflect.Value) bool {
 	return ok
 }
 
-// UnmarshalJSON implements json.Unmarshaler. It reads what MarshalJSON has written, and
+// UnmarshalJSON implements [json.Unmarshaler]. It reads what MarshalJSON has written, and
 // ignores fields of a newer version.
 func (r *RunSpec) UnmarshalJSON(text []byte) error {
 	type union RunSpec // has no UnmarshalJSON

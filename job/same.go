@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Same reports whether two documents have the same content: whether Encode writes the same for
+// Same reports whether two documents have the same content: whether [Encode] writes the same for
 // both, apart from the server's additions. Empty counts as unset.
 func Same(a, b Document) bool {
 	if a.kind() != b.kind() {
@@ -20,7 +20,7 @@ func Same(a, b Document) bool {
 
 // Apart returns the fields in which two jobs differ, as encoding/json reads them: mappings,
 // lists, texts, truth values, and numbers as they are written. Both are empty if the jobs
-// are the Same.
+// are the [Same].
 func Apart(a, b *Job) (ofA, ofB map[string]any) {
 	x, y := reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem()
 	ofA, ofB = map[string]any{}, map[string]any{}

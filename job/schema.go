@@ -8,7 +8,7 @@ import (
 )
 
 // Schema returns the JSON Schema (2020-12) of a document, for editors to check
-// and complete job files. It is made from the types, and accepts what Decode
+// and complete job files. It is made from the types, and accepts what [Decode]
 // accepts, except for null in place of fields that are not set.
 func Schema() []byte {
 	s := &schema{done: map[string]bool{}}

@@ -8,9 +8,9 @@ import (
 	"github.com/belfry-cron/belfry/internal/phrase"
 )
 
-// CheckSettings reports the problems that DecodeSettings would, in the struct that settings
+// CheckSettings reports the problems that [DecodeSettings] would, in the struct that settings
 // points to, for settings from other sources than a file: values out of bounds and unknown
-// names. The error is of type Problems.
+// names. The error is of type [Problems].
 func CheckSettings(settings any) error {
 	v := &validator{}
 	v.bounds(reflect.ValueOf(settings).Elem(), root)
@@ -22,7 +22,7 @@ func CheckSettings(settings any) error {
 // of bounds are mistakes, each with its position. It is for other files with durations and
 // policies, such as the configuration of a server. An empty file sets nothing.
 //
-// The error is of type Problems.
+// The error is of type [Problems].
 func DecodeSettings(file string, data []byte, settings any) error {
 	d := &decoder{file: file}
 	roots := d.parse(data)

@@ -30,7 +30,7 @@ import (
 // so that a template ends and its output is bounded.
 //
 // A value stays a value, whatever it contains. The necessary escaping depends on the kind
-// of the template: see TemplateKind.
+// of the template: see [TemplateKind].
 //
 // A Template does not change and may be shared between goroutines.
 type Template struct {
@@ -50,7 +50,7 @@ const (
 	// and texts for users.
 	TemplateText TemplateKind = iota
 
-	// TemplatePrivate is like TemplateText, for texts that only the command or the receiver
+	// TemplatePrivate is like [TemplateText], for texts that only the command or the receiver
 	// reads: variables of the environment, standard input, files and bodies. Secrets are
 	// allowed, as in the headers and bodies of requests.
 	TemplatePrivate

@@ -14,11 +14,11 @@ import (
 // "90s", "10m", "1d12h", "250ms". A day always has 24 hours and a week 7 days. "0" needs no unit.
 type Duration time.Duration
 
-// Forever is the Duration without an end, written "forever". Only some fields accept it, as
+// Forever is the [Duration] without an end, written "forever". Only some fields accept it, as
 // documented.
 const Forever Duration = math.MaxInt64
 
-// durationUnits are the units of a Duration, the largest first.
+// durationUnits are the units of a [Duration], the largest first.
 var durationUnits = []struct {
 	name   string
 	length time.Duration
@@ -33,7 +33,7 @@ var durationUnits = []struct {
 	{"ns", time.Nanosecond},
 }
 
-// ParseDuration reads the text form of a Duration.
+// ParseDuration reads the text form of a [Duration].
 func ParseDuration(text string) (Duration, error) {
 	switch text {
 	case "":
@@ -79,7 +79,7 @@ func ParseDuration(text string) (Duration, error) {
 	return total, nil
 }
 
-// String returns the shortest text that ParseDuration reads as d. It writes no
+// String returns the shortest text that [ParseDuration] reads as d. It writes no
 // weeks: "14d" is easier to compare than "2w".
 func (d Duration) String() string {
 	switch {
@@ -142,7 +142,7 @@ func (d Duration) InWords() string {
 // MarshalText returns String.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
-// UnmarshalText is ParseDuration.
+// UnmarshalText is [ParseDuration].
 func (d *Duration) UnmarshalText(text []byte) (err error) {
 	*d, err = ParseDuration(string(text))
 	return err
@@ -152,7 +152,7 @@ func (d *Duration) UnmarshalText(text []byte) (err error) {
 // "500MB", "1048576".
 type Size int64
 
-// sizeUnits are the units of a Size, the largest first and, of two spellings,
+// sizeUnits are the units of a [Size], the largest first and, of two spellings,
 // the preferred one.
 var sizeUnits = []struct {
 	name  string
@@ -165,7 +165,7 @@ var sizeUnits = []struct {
 	{"B", 1},
 }
 
-// ParseSize reads the text form of a Size.
+// ParseSize reads the text form of a [Size].
 func ParseSize(text string) (Size, error) {
 	digits := text[:len(text)-len(strings.TrimLeft(text, "0123456789"))]
 	unit := text[len(digits):]
@@ -207,7 +207,7 @@ func (s Size) String() string {
 // MarshalText returns String.
 func (s Size) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText is ParseSize.
+// UnmarshalText is [ParseSize].
 func (s *Size) UnmarshalText(text []byte) (err error) {
 	*s, err = ParseSize(string(text))
 	return err

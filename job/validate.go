@@ -10,7 +10,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/phrase"
 )
 
-// Option configures Document.Validate.
+// Option configures [Document.Validate].
 type Option func(*validator)
 
 // Now sets the moment after which a schedule must fall due. Default: 1970.
@@ -55,8 +55,8 @@ func newValidator(d Document, options []Option) *validator {
 	return v
 }
 
-// Validate reports every mistake in a document with its position, except those that Decode
-// has reported and their possible consequences. The error is of type Problems.
+// Validate reports every mistake in a document with its position, except those that [Decode]
+// has reported and their possible consequences. The error is of type [Problems].
 func (d Document) Validate(options ...Option) error {
 	v := newValidator(d, options)
 	v.bounds(d.body(), root)
@@ -82,7 +82,7 @@ func (d Document) Validate(options ...Option) error {
 }
 
 // Validate reports all mistakes in a job that was not read from a document. The error is
-// of type Problems.
+// of type [Problems].
 func (j *Job) Validate(options ...Option) error {
 	return Document{Job: j}.Validate(options...)
 }
@@ -119,7 +119,7 @@ func (v *validator) refuse(set bool, at *path, message phrase.Text, hint ...phra
 	}
 }
 
-// isBroken reports whether a problem of a field may only follow from a mistake that Decode has
+// isBroken reports whether a problem of a field may only follow from a mistake that [Decode] has
 // reported: in the field itself, around or inside it, or in a field beside it on which the problem
 // depends.
 func (d *Document) isBroken(at string, beside bool) bool {
@@ -256,7 +256,7 @@ func (v *validator) checkVariable(at *path, name string) {
 // IsNamespace reports whether a name is valid for a namespace.
 func IsNamespace(name string) bool { return isName(name) }
 
-// isName reports whether a text has the form in phrase.NameForm.
+// isName reports whether a text has the form in [phrase.NameForm].
 func isName(text string) bool {
 	const first = "abcdefghijklmnopqrstuvwxyz0123456789"
 	return hasForm(text, 128, first, first+"._-")

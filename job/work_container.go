@@ -17,7 +17,7 @@ const WorkContainer Work = "container"
 // Container is a command in a container, which the engine of a node runs: Docker or Podman.
 //
 // Command and Args replace the entrypoint and the command of the image, as in Kubernetes. Shell is
-// a text for /bin/sh in the container, in place of both. In documents, Shell and the fields that
+// a text for /bin/sh in the container, in place of both. In documents, [Shell] and the fields that
 // run.shell has beside it may stand beside the container:
 //
 //	run: {container: alpine, shell: "echo hello", env: {A: b}}

@@ -16,7 +16,7 @@ type Handler struct {
 	Name string `json:"name" short:"true" max:"256" doc:"The name under which a program registers the function."`
 }
 
-// UnmarshalJSON implements json.Unmarshaler: stores keep a name alone as a text.
+// UnmarshalJSON implements [json.Unmarshaler]: stores keep a name alone as a text.
 func (h *Handler) UnmarshalJSON(text []byte) error {
 	if len(text) > 0 && text[0] == '"' {
 		return json.Unmarshal(text, &h.Name)

@@ -24,7 +24,7 @@ import (
 // scope names the instrumentation of the spans.
 const scope = "github.com/belfry-cron/belfry/otelbelfry"
 
-// Option changes what Tracing uses.
+// Option changes what [Tracing] uses.
 type Option func(*config)
 
 type config struct {

@@ -94,13 +94,13 @@ func SkipIfStillRunning(logger Logger) JobWrapper {
 	}
 }
 
-// Logger is the log of a Cron and its wrappers.
+// Logger is the log of a [Cron] and its wrappers.
 type Logger interface {
 	Info(msg string, keysAndValues ...any)
 	Error(err error, msg string, keysAndValues ...any)
 }
 
-// DefaultLogger logs errors to standard output, DiscardLogger nothing.
+// DefaultLogger logs errors to standard output, [DiscardLogger] nothing.
 var (
 	DefaultLogger = PrintfLogger(log.New(os.Stdout, "cron: ", log.LstdFlags))
 	DiscardLogger = PrintfLogger(log.New(io.Discard, "", 0))
@@ -109,10 +109,10 @@ var (
 // Printer is a logger of package log.
 type Printer interface{ Printf(string, ...any) }
 
-// PrintfLogger returns a Logger that logs errors alone.
+// PrintfLogger returns a [Logger] that logs errors alone.
 func PrintfLogger(p Printer) Logger { return printf{p, false} }
 
-// VerbosePrintfLogger returns a Logger that logs everything.
+// VerbosePrintfLogger returns a [Logger] that logs everything.
 func VerbosePrintfLogger(p Printer) Logger { return printf{p, true} }
 
 // isQuiet reports whether a logger is known to log errors alone.
@@ -148,13 +148,13 @@ func pairs(list []any) string {
 	return b.String()
 }
 
-// slogTo passes the node's log to a Logger: warnings and errors as errors.
+// slogTo passes the node's log to a [Logger]: warnings and errors as errors.
 type slogTo struct{ logger Logger }
 
-// Enabled implements slog.Handler.
+// Enabled implements [slog.Handler].
 func (s slogTo) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelInfo }
 
-// Handle implements slog.Handler.
+// Handle implements [slog.Handler].
 func (s slogTo) Handle(_ context.Context, r slog.Record) error {
 	var list []any
 	var failure error
@@ -181,8 +181,8 @@ func (s slogTo) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// WithAttrs implements slog.Handler: the node adds none.
+// WithAttrs implements [slog.Handler]: the node adds none.
 func (s slogTo) WithAttrs([]slog.Attr) slog.Handler { return s }
 
-// WithGroup implements slog.Handler: the node makes none.
+// WithGroup implements [slog.Handler]: the node makes none.
 func (s slogTo) WithGroup(string) slog.Handler { return s }

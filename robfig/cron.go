@@ -8,7 +8,7 @@
 //	c.Start()
 //	defer c.Stop()
 //
-// By default there is no store behind, as in robfig/cron: see belfry.Light. With On entries are
+// By default there is no store behind, as in robfig/cron: see [belfry.Light]. With [On] entries are
 // in a store, and run once for all instances of the program:
 //
 //	c := cron.New(cron.On(postgres.URL(url)))
@@ -44,13 +44,13 @@ import (
 // Job is the work of an entry.
 type Job interface{ Run() }
 
-// FuncJob is a function as a Job.
+// FuncJob is a function as a [Job].
 type FuncJob func()
 
 // Run calls the function.
 func (f FuncJob) Run() { f() }
 
-// EntryID identifies an entry of a Cron.
+// EntryID identifies an entry of a [Cron].
 type EntryID int
 
 // Entry is a schedule and the job that runs by it.
@@ -68,7 +68,7 @@ type Entry struct {
 // Valid reports whether the entry exists.
 func (e Entry) Valid() bool { return e.ID != 0 }
 
-// Cron runs entries. Use New.
+// Cron runs entries. Use [New].
 type Cron struct {
 	open     store.Opener // nil for none
 	options  []belfry.Option
@@ -87,7 +87,7 @@ type Cron struct {
 	last    *running // the latest that was started
 }
 
-// running is a Cron between Start and Stop.
+// running is a [Cron] between Start and Stop.
 type running struct {
 	scheduler  *belfry.Scheduler
 	ctx        context.Context
@@ -96,10 +96,10 @@ type running struct {
 	background sync.WaitGroup  // triggers and removes entries, and runs jobs, which may outlast the drain
 }
 
-// Option configures a Cron.
+// Option configures a [Cron].
 type Option func(*Cron)
 
-// WithLocation sets the zone of expressions that name none. Default: time.Local.
+// WithLocation sets the zone of expressions that name none. Default: [time.Local].
 func WithLocation(loc *time.Location) Option { return func(c *Cron) { c.location = loc } }
 
 // WithSeconds makes expressions have seconds as their first field.
@@ -115,7 +115,7 @@ func WithChain(wrappers ...JobWrapper) Option {
 	return func(c *Cron) { c.chain = NewChain(wrappers...) }
 }
 
-// WithLogger sets where a Cron logs.
+// WithLogger sets where a [Cron] logs.
 func WithLogger(l Logger) Option { return func(c *Cron) { c.logger = l } }
 
 // On keeps the entries in a store, so that they run once across all instances of the
@@ -124,8 +124,8 @@ func On(open store.Opener, options ...belfry.Option) Option {
 	return func(c *Cron) { c.open, c.options = open, append(c.options, options...) }
 }
 
-// WithPolicy gives all entries policies: belfry.Overlap(job.OverlapSkip) is
-// SkipIfStillRunning across all instances. Default: runs may overlap, and missed
+// WithPolicy gives all entries policies: belfry.Overlap([job.OverlapSkip]) is
+// [SkipIfStillRunning] across all instances. Default: runs may overlap, and missed
 // occurrences do not run.
 func WithPolicy(options ...belfry.JobOption) Option {
 	return func(c *Cron) { c.policies = append(c.policies, options...) }
@@ -135,7 +135,7 @@ func WithPolicy(options ...belfry.JobOption) Option {
 // protects memory.
 const capacity = 100_000
 
-// New returns a Cron that runs nothing until Start.
+// New returns a [Cron] that runs nothing until Start.
 func New(options ...Option) *Cron {
 	c := &Cron{
 		location: time.Local, parser: standard, logger: DefaultLogger, names: map[string]int{}, specs: map[SpecSchedule]*local{},
@@ -226,7 +226,7 @@ func (c *Cron) say(what string, e *Entry) {
 	}
 }
 
-// local is a schedule in the zone of a Cron.
+// local is a schedule in the zone of a [Cron].
 type local struct {
 	Schedule
 	location *time.Location
@@ -346,7 +346,7 @@ func (c *Cron) Remove(id EntryID) {
 }
 
 const (
-	// declaredMax is how long an entry waits for its job: a Cron on a store that has just started
+	// declaredMax is how long an entry waits for its job: a [Cron] on a store that has just started
 	// may not have declared it yet, and another instance may have removed it.
 	declaredMax = time.Minute
 	retryEvery  = 50 * time.Millisecond
@@ -428,7 +428,7 @@ func (c *Cron) start() *running {
 	return r
 }
 
-// Stop stops the Cron. Running jobs continue, and the returned context ends when all of them
+// Stop stops the [Cron]. Running jobs continue, and the returned context ends when all of them
 // have ended, also of a second call.
 func (c *Cron) Stop() context.Context {
 	c.mu.Lock()
@@ -489,7 +489,7 @@ func (c *Cron) watch(r *running, e *Entry) {
 	})
 }
 
-// trigger runs an entry once for all instances at a time. The job of a Cron on a store may not be
+// trigger runs an entry once for all instances at a time. The job of a [Cron] on a store may not be
 // declared yet.
 func (c *Cron) trigger(r *running, e *Entry, at time.Time) error {
 	over := time.After(declaredMax)

@@ -32,7 +32,7 @@ const (
 	Descriptor  // @daily, @every 1h and their like
 )
 
-// Parser reads expressions with certain fields. Use NewParser.
+// Parser reads expressions with certain fields. Use [NewParser].
 type Parser struct{ options ParseOption }
 
 // NewParser returns a parser. Omitted fields are at the beginning or the end: 0 for
@@ -66,7 +66,7 @@ func (s *otherSchedule) Next(t time.Time) time.Time {
 	return next.In(t.Location())
 }
 
-// within returns the schedule in the zone of a Cron.
+// within returns the schedule in the zone of a [Cron].
 func (s *otherSchedule) within(location *time.Location) (*otherSchedule, error) {
 	if s.location != nil {
 		return s, nil

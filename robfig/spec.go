@@ -14,7 +14,7 @@ import (
 type SpecSchedule struct {
 	Second, Minute, Hour, Dom, Month, Dow uint64
 
-	// Location is the zone of the schedule; time.Local and nil mean the zone of the Cron.
+	// Location is the zone of the schedule; [time.Local] and nil mean the zone of the [Cron].
 	Location *time.Location
 }
 
@@ -128,7 +128,7 @@ func (s *SpecSchedule) expression() string {
 	return strings.Join(text, " ")
 }
 
-// in returns the zone of the schedule in a Cron, or at a time, of another zone.
+// in returns the zone of the schedule in a [Cron], or at a time, of another zone.
 func (s *SpecSchedule) in(other *time.Location) *time.Location {
 	if s.Location == nil || s.Location == time.Local {
 		return other

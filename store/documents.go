@@ -11,11 +11,11 @@ type Documents interface {
 	// PutDocument creates or changes a document by name, and writes its audit record in the
 	// same step. A changed calendar begins a new epoch for each job that names it, and a
 	// larger pool hands on its slots. A document with the same content changes nothing.
-	// ErrExists, ErrNotFound and ErrConflict concern ifVersion, ErrLimit concerns
-	// ChannelsMax and ExecutorsMax.
+	// [ErrExists], [ErrNotFound] and [ErrConflict] concern ifVersion, [ErrLimit] concerns
+	// [ChannelsMax] and [ExecutorsMax].
 	PutDocument(ctx context.Context, d job.Document, ifVersion int64, actor string) (job.Document, error)
-	// DeleteDocument removes the document with a full name. ErrNotFound means an unknown
-	// document, ErrConflict another version than the given one, and a NamedError a calendar
+	// DeleteDocument removes the document with a full name. [ErrNotFound] means an unknown
+	// document, [ErrConflict] another version than the given one, and a [NamedError] a calendar
 	// in use by a job.
 	DeleteDocument(ctx context.Context, kind job.Kind, full string, ifVersion int64, actor string) error
 	// Documents returns the documents of some kinds, kind by kind, sorted by full name. They
@@ -23,7 +23,7 @@ type Documents interface {
 	Documents(ctx context.Context, kinds ...job.Kind) ([]job.Document, error)
 }
 
-// DocumentKinds are the kinds of Documents.
+// DocumentKinds are the kinds of [Documents].
 var DocumentKinds = []job.Kind{job.KindCalendar, job.KindPool, job.KindChannel, job.KindExecutors}
 
 const (

@@ -33,11 +33,11 @@ import (
 // Consumers are independent of each other: a slow one delays none and costs only its own
 // entries. Most of one run's records come in the order of its attempts, but nothing
 // guarantees the order. A late result that replaces "lost" is an entry of its own, with
-// Record.Replaces. Records added by History.Append are not fed: they ended elsewhere.
+// Record.Replaces. Records added by [History.Append] are not fed: they ended elsewhere.
 type Feed interface {
 	// PutConsumer adds or changes a consumer. It receives attempts that end later than
-	// FeedDelay after the call, and may receive earlier ones. Changing a consumer keeps its
-	// entries. ErrLimit is for more than ConsumersMax.
+	// [FeedDelay] after the call, and may receive earlier ones. Changing a consumer keeps its
+	// entries. [ErrLimit] is for more than [ConsumersMax].
 	PutConsumer(ctx context.Context, c Consumer) error
 	// DeleteConsumer removes a consumer with its entries, and does nothing if it does not
 	// exist.
@@ -46,9 +46,9 @@ type Feed interface {
 	Consumers(ctx context.Context) ([]ConsumerState, error)
 	// Ended returns entries of a consumer in the order of their places, after a place; ""
 	// begins with the oldest. A new entry may have a place before one that was returned: at
-	// the end, a reader begins again at "". An unknown consumer is an ErrNotFound.
+	// the end, a reader begins again at "". An unknown consumer is an [ErrNotFound].
 	Ended(ctx context.Context, consumer string, after FeedRef, limit int) ([]FeedEntry, error)
-	// Taken removes at most MaxBatch entries of a consumer. It ignores entries that do
+	// Taken removes at most [MaxBatch] entries of a consumer. It ignores entries that do
 	// not exist.
 	Taken(ctx context.Context, consumer string, refs []FeedRef) error
 }
@@ -56,16 +56,16 @@ type Feed interface {
 const (
 	// FeedMax is the most entries kept for a consumer. Tidy drops the oldest beyond it within a
 	// minute, and counts them in ConsumerState.Dropped: a dead consumer must not fill the store.
-	// The entries of ConsumerHistory are not dropped: claims stop instead.
+	// The entries of [ConsumerHistory] are not dropped: claims stop instead.
 	FeedMax = 100_000
 	// FeedDelay is the time until all processes know a consumer: they cache the consumers
 	// for a second, and a commit takes at most ten.
 	FeedDelay = 15 * time.Second
-	// ConsumersMax is the most consumers apart from ConsumerHistory. Each adds a write to the end
+	// ConsumersMax is the most consumers apart from [ConsumerHistory]. Each adds a write to the end
 	// of a run.
 	ConsumersMax = 8
 	// ConsumerHistory is the consumer of a store without history, which ships its records.
-	// See Outbox.
+	// See [Outbox].
 	ConsumerHistory = "history"
 )
 
@@ -77,7 +77,7 @@ type Consumer struct {
 	FinalOnly bool
 	// Outcomes are the wanted outcomes. Default: all.
 	Outcomes []job.Outcome
-	// Max is the most entries kept for it. Default and maximum: FeedMax.
+	// Max is the most entries kept for it. Default and maximum: [FeedMax].
 	Max int
 }
 

@@ -12,6 +12,6 @@ type FlowAnswer struct {
 	Reject bool
 	Signal string
 	Data   []byte // JSON, or nil
-	// By is the person who answers, and Note the reason.
+	// By is the person who answers, and [Note] the reason.
 	By, Note string
 }

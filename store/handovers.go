@@ -10,7 +10,7 @@ import (
 // Handovers keeps attempts whose work happens outside of Belfry, at a receiver, such as an
 // executor or a service, that will report its end. Such an attempt is running and belongs
 // to no session, so that it cannot be lost with a node. It ends by its result, a cancel,
-// its timeout, or the silence of the receiver: Working.Finish ends it for any node with its
+// its timeout, or the silence of the receiver: [Working.Finish] ends it for any node with its
 // token, and the first result wins.
 type Handovers interface {
 	// Numbers reserves n numbers, none of them below from, and returns the first. Numbers
@@ -22,9 +22,9 @@ type Handovers interface {
 	// address, already handed over: its earlier handover ends. From then on it belongs to
 	// no session. A repeated call gives the same answers.
 	HandOver(ctx context.Context, session job.ID, list []Handover) ([]HandedOver, error)
-	// Handovers returns handovers. They are known for HandoverLife after their end.
+	// Handovers returns handovers. They are known for [HandoverLife] after their end.
 	Handovers(ctx context.Context, q HandoverQuery) ([]Handover, error)
-	// ToAsk returns handovers of a kind whose Ask is due, and postpones it by AskAgain in
+	// ToAsk returns handovers of a kind whose Ask is due, and postpones it by [AskAgain] in
 	// the same step: no other call returns them until then, unless the run is cancelled.
 	// After a lost answer they are due again then. It ends handovers whose attempt is over.
 	ToAsk(ctx context.Context, kind string, limit int) ([]Outstanding, error)
@@ -61,7 +61,7 @@ type Handover struct {
 	Ended time.Time
 }
 
-// HandoverQuery selects handovers: handovers with one of at most MaxBatch Numbers or of a Run, by
+// HandoverQuery selects handovers: handovers with one of at most [MaxBatch] Numbers or of a [Run], by
 // number, or the open ones of a Kind whose Ask is at AskBy or before, by Ask.
 type HandoverQuery struct {
 	Numbers []int64
@@ -82,10 +82,10 @@ func (h *Handover) Deadline() time.Time {
 	return h.Sent.Add(h.Timeout)
 }
 
-// HandedOver is the result of a Handover.
+// HandedOver is the result of a [Handover].
 type HandedOver uint8
 
-// The results of a Handover. All but Handed change nothing, and nothing must be sent.
+// The results of a [Handover]. All but [Handed] change nothing, and nothing must be sent.
 const (
 	Handed      HandedOver = iota
 	HandGone               // the attempt is not running under its token
@@ -105,7 +105,7 @@ type Outstanding struct {
 
 // Answer is the result of polling a handover.
 type Answer struct {
-	// Handover is the handover of the Outstanding. If the run was cancelled since, shown by its
+	// Handover is the handover of the [Outstanding]. If the run was cancelled since, shown by its
 	// Ask, the next poll is not postponed.
 	Handover Handover
 	// Seen is set when the receiver has shown a sign of life.

@@ -11,19 +11,19 @@ import (
 
 // History keeps finished attempts and their output.
 type History interface {
-	// Append adds at most MaxBatch records from elsewhere. A record whose run and attempt
+	// Append adds at most [MaxBatch] records from elsewhere. A record whose run and attempt
 	// exist is skipped, unless the existing one is "lost", which it replaces.
 	Append(ctx context.Context, records []Record) error
 	// HistoryID identifies this history.
 	HistoryID(ctx context.Context) (HistoryID, error)
 
 	// Attempts returns finished attempts, the latest first, and the record to continue
-	// after, which is zero at the end. A call examines LookMax records: a selective query
+	// after, which is zero at the end. A call examines [LookMax] records: a selective query
 	// may return fewer than its limit, even none, before the end.
 	Attempts(ctx context.Context, q HistoryQuery) (list []Record, next RecordRef, err error)
 	// AttemptsOf returns the attempts of one run by number.
 	AttemptsOf(ctx context.Context, run job.ID) ([]Record, error)
-	// Recent returns the latest n final records of each job, at most MaxBatch jobs, in the
+	// Recent returns the latest n final records of each job, at most [MaxBatch] jobs, in the
 	// order of the jobs, the latest record first. Withdrawn runs are skipped: they say
 	// nothing about the health of the job. The records have at least what Brief leaves of
 	// them, since a list of jobs reads thousands; with an n of 1 also the state of flows,
@@ -39,7 +39,7 @@ type History interface {
 	// Output returns the chunks of an attempt from a sequence number on.
 	Output(ctx context.Context, run job.ID, attempt, fromSeq, limit int) ([]OutputChunk, error)
 
-	// Expire removes expired history, at most ExpireMax rows, and reports whether there may
+	// Expire removes expired history, at most [ExpireMax] rows, and reports whether there may
 	// be more.
 	Expire(ctx context.Context, keep Retention) (more bool, err error)
 }
@@ -115,7 +115,7 @@ type HistoryQuery struct {
 	Node        string // the node that ran it or was assigned to it
 	FinalOnly   bool
 	// Failed selects the final records of failures. All stores index them: a call examines
-	// LookMax failures, however many runs succeeded in between.
+	// [LookMax] failures, however many runs succeeded in between.
 	Failed bool
 	Except []job.ID  // jobs to leave out
 	Before RecordRef // the record that the page follows; zero begins with the latest
@@ -227,7 +227,7 @@ type Retention struct {
 // JobKeeps is the retention of jobs that set their own.
 type JobKeeps map[job.ID]job.Keep
 
-// Of returns the entry of a job in Jobs, and false if it has none.
+// Of returns the entry of a job in [Jobs], and false if it has none.
 func (r *Retention) Of(uid job.ID) (keep job.Keep, isSet bool) {
 	if r.Jobs == nil {
 		return job.Keep{}, false

@@ -15,21 +15,21 @@ type Membership interface {
 	// processes on the same data directory and boot of the machine, whose attempts can be
 	// reaped at once. Those sessions get no more runs. Joining again with the same ID
 	// renews and updates the session and keeps its runs, for a process that executes
-	// another version of its program. ErrSessionOver: a run of the session was reaped, it
+	// another version of its program. [ErrSessionOver]: a run of the session was reaped, it
 	// is leaving, or a later process has joined on its data directory.
 	Join(ctx context.Context, s Session) (Session, error)
-	// Renew extends the session of a live node. ErrSessionOver: a run of the session was reaped, or
+	// Renew extends the session of a live node. [ErrSessionOver]: a run of the session was reaped, or
 	// it has left. The node must join again.
 	Renew(ctx context.Context, session job.ID, load Load) error
 	// Leave stops the assignment of runs to a node. Its ready runs are placed again; it
 	// keeps renewing until its attempts have ended.
 	Leave(ctx context.Context, session job.ID) error
-	// End removes a session without running attempts; with them, it returns ErrConflict.
+	// End removes a session without running attempts; with them, it returns [ErrConflict].
 	End(ctx context.Context, session job.ID) error
 	// Drain starts or ends the drain of a node, and writes the audit record in the same step: its
 	// unclaimed runs are placed again, and its claimed runs continue to their end. The drain
 	// applies to the node's name, across sessions, until it is undone. Repeating it changes
-	// nothing. ErrNotFound is for an unknown node.
+	// nothing. [ErrNotFound] is for an unknown node.
 	Drain(ctx context.Context, d DrainNode) error
 	// Sessions returns all sessions that have not ended, members or not.
 	Sessions(ctx context.Context) ([]Session, error)
@@ -53,7 +53,7 @@ type Session struct {
 	Joined  time.Time
 	Renewed time.Time
 	// Steady is the time since which it was renewed without a gap longer than
-	// SessionLife, and BeforeGap its last renewal before that gap; zero if there was
+	// [SessionLife], and BeforeGap its last renewal before that gap; zero if there was
 	// none.
 	Steady, BeforeGap time.Time
 	Leaving           bool
@@ -87,10 +87,10 @@ const (
 	RoleWorker  = "worker"  // runs them
 	RoleAPI     = "api"     // answers requests
 	// RoleHandlers is the role of a program that runs only its handlers. A node with
-	// RoleWorker also runs the jobs of its handlers.
+	// [RoleWorker] also runs the jobs of its handlers.
 	RoleHandlers = "handlers"
 	// RoleBound is the role of a worker that accepts only jobs that select it by
-	// job.LabelWorker.
+	// [job.LabelWorker].
 	RoleBound = "bound"
 )
 

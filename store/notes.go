@@ -13,7 +13,7 @@ type Notes interface {
 	// "" begins with the first.
 	Notes(ctx context.Context, prefix, after string, limit int) ([]Note, error)
 	// PutNote writes a note if the stored note still has its Version, 0 for none, and returns the
-	// new version. An empty Text removes the note. ErrConflict means that the note has another
+	// new version. An empty Text removes the note. [ErrConflict] means that the note has another
 	// version.
 	PutNote(ctx context.Context, n Note) (version int64, err error)
 	// PutAudited is PutNote for changes by users: it writes an audit record in the same step.

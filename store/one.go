@@ -7,7 +7,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// PutOne creates or changes one job: see Jobs.PutJobs.
+// PutOne creates or changes one job: see [Jobs.PutJobs].
 func PutOne(ctx context.Context, s interface {
 	PutJobs(ctx context.Context, list []PutJob) ([]*Job, error)
 }, p PutJob) (*Job, error) {
@@ -18,7 +18,7 @@ func PutOne(ctx context.Context, s interface {
 	return list[0], nil
 }
 
-// JobNamed returns the job with a name, or ErrNotFound.
+// JobNamed returns the job with a name, or [ErrNotFound].
 func JobNamed(ctx context.Context, s interface {
 	JobsNamed(ctx context.Context, names []string) ([]*Job, error)
 }, namespace, name string) (*Job, error) {
@@ -26,7 +26,7 @@ func JobNamed(ctx context.Context, s interface {
 }
 
 // JobByUID returns the job with a uid, even a deleted one while its tombstone is kept, or
-// ErrNotFound.
+// [ErrNotFound].
 func JobByUID(ctx context.Context, s interface {
 	JobsByUID(ctx context.Context, uids []job.ID) ([]*Job, error)
 }, uid job.ID) (*Job, error) {
@@ -44,7 +44,7 @@ func jobOf[K any](ctx context.Context, read func(context.Context, []K) ([]*Job, 
 	return list[0], nil
 }
 
-// ActiveRun returns a run that is planned or running, or ErrNotFound.
+// ActiveRun returns a run that is planned or running, or [ErrNotFound].
 func ActiveRun(ctx context.Context, s RunLister, run job.ID) (Run, error) {
 	list, err := s.ListActive(ctx, ActiveQuery{Run: run, Limit: 1})
 	if err == nil && len(list) == 0 {

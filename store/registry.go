@@ -14,12 +14,12 @@ import (
 // have no session, and count while they repeat their registration.
 type Registry interface {
 	// Register records a sign of life of each receiver, by the store's clock. It updates existing
-	// registrations. It takes at most MaxBatch.
+	// registrations. It takes at most [MaxBatch].
 	Register(ctx context.Context, list []Registration) error
 	// Unregister removes registrations at once. Unknown ones are ignored.
 	Unregister(ctx context.Context, list []Registration) error
 	// Registrations returns the registrations of a kind with a sign of life in the last
-	// RegistrationLife, by group and address, at most RegistrationsMax.
+	// [RegistrationLife], by group and address, at most [RegistrationsMax].
 	Registrations(ctx context.Context, kind string) ([]Registration, error)
 }
 

@@ -89,7 +89,7 @@ type Planning interface {
 	// Plan moves cursors and creates the runs of the occurrences that they pass, both or neither
 	// for each item. An item is refused if the cursor or epoch differs, if the job is paused or
 	// deleted, or if a run is beyond the look-ahead. An item repeated by the same session returns
-	// Planned again and creates nothing. Runs with a token that can start now are claimed for the
+	// [Planned] again and creates nothing. Runs with a token that can start now are claimed for the
 	// session in the same step: see NewRun.Token.
 	Plan(ctx context.Context, session job.ID, items []PlanItem) ([]PlanOutcome, []ClaimOutcome, error)
 	// Trigger creates runs outside of cursors: manual runs, backfills, boots. A request
@@ -111,7 +111,7 @@ type PlanItem struct {
 	Job      job.ID
 	Epoch    int64
 	From, To time.Time
-	// Runs are the occurrences in between. Their identity is (Job, schedule, Scheduled,
+	// Runs are the occurrences in between. Their identity is ([Job], schedule, Scheduled,
 	// Shard).
 	Runs []NewRun
 	// Missed are the occurrences that will not run. They go to history.
@@ -146,10 +146,10 @@ type MissedSpan struct {
 	Reason      job.Reason
 }
 
-// PlanOutcome is the result of a PlanItem.
+// PlanOutcome is the result of a [PlanItem].
 type PlanOutcome uint8
 
-// The results of a PlanItem.
+// The results of a [PlanItem].
 const (
 	Planned   PlanOutcome = iota
 	Moved                 // another planner has moved the cursor
@@ -179,7 +179,7 @@ type TriggerItem struct {
 	Flow  []byte
 }
 
-// TriggerOutcome is the run that a TriggerItem has created, or had created before.
+// TriggerOutcome is the run that a [TriggerItem] has created, or had created before.
 type TriggerOutcome struct {
 	Run  job.ID
 	Made bool
@@ -197,7 +197,7 @@ type Placement struct {
 type Working interface {
 	// Ready returns ready runs, by due time and id.
 	Ready(ctx context.Context, q ReadyQuery) ([]ReadyRun, error)
-	// Claim starts attempts, each separately. See ClaimOutcome. A repeated claim, or a claim of a
+	// Claim starts attempts, each separately. See [ClaimOutcome]. A repeated claim, or a claim of a
 	// run that an earlier claim has ended, gets the same answer again.
 	Claim(ctx context.Context, session job.ID, attempts []Attempt) ([]ClaimOutcome, error)
 	// Release returns attempts that were claimed and certainly not started, under the id of any
@@ -210,16 +210,16 @@ type Working interface {
 	// "lost" or was accepted before. The session need not be live: results may be late.
 	Finish(ctx context.Context, session job.ID, results []Result) ([]FinishOutcome, error)
 	// Report records the start or the end of external work, with run.external. It applies to the
-	// run whose start was reported, or to the latest due run, or to a new one. ErrNotFound is for a
-	// deleted job, ErrConflict for a job that Belfry starts, ErrExists for a start with Lock while
+	// run whose start was reported, or to the latest due run, or to a new one. [ErrNotFound] is for a
+	// deleted job, [ErrConflict] for a job that Belfry starts, [ErrExists] for a start with Lock while
 	// another run has not ended. A report with the key of one from the last 24 hours returns the
 	// same run and changes nothing. A second start of a run is a sign of life.
 	Report(ctx context.Context, r Report) (ReportOutcome, error)
 	// Cancel ends a run: at once if it is not running, or by a request to its node. It returns the
-	// resulting run, or a finished one from history; ErrNotFound is for an unknown run.
+	// resulting run, or a finished one from history; [ErrNotFound] is for an unknown run.
 	Cancel(ctx context.Context, run job.ID, by, reason string) (Run, error)
-	// AnswerFlow ends the steps of a flow that wait for a person or a signal. ErrNotFound
-	// is for a finished or unknown run, ErrConflict for a run without such a waiting step.
+	// AnswerFlow ends the steps of a flow that wait for a person or a signal. [ErrNotFound]
+	// is for a finished or unknown run, [ErrConflict] for a run without such a waiting step.
 	AnswerFlow(ctx context.Context, a FlowAnswer) error
 	// CancelRuns ends several runs of a job, each separately, as Cancel does, and returns
 	// those that had not ended before.
@@ -279,12 +279,12 @@ func (r RunRef) Compare(other RunRef) int {
 // ClaimOutcome is the result of a claim.
 type ClaimOutcome struct {
 	Verdict Verdict
-	// Job and Run are set with Started: the definition that applies, and the current run.
+	// Job and [Run] are set with [Started]: the definition that applies, and the current run.
 	Job *Job
 	Run Run
 	// Now is the store's clock: the run starts at Due - Now from here.
 	Now time.Time
-	// Reason is set with Waiting, Skipped and Late.
+	// Reason is set with [Waiting], [Skipped] and [Late].
 	Reason job.Reason
 	// For the run of a step: the results that its templates read, its item, nil for none, with its
 	// place, and whether its flow is kept together.
@@ -334,7 +334,7 @@ type Result struct {
 	Value []byte
 }
 
-// FinishOutcome is the response to a Result.
+// FinishOutcome is the response to a [Result].
 type FinishOutcome struct {
 	Accepted bool
 	// Undecided is set when the record of the attempt is in a separate history that is away: the
@@ -361,11 +361,11 @@ type Report struct {
 	Starts, Lock bool
 	// At is when the work started or ended; zero is now.
 	At time.Time
-	// Result is how it ended. Its Attempt and Ended are filled in.
+	// Result is how it ended. Its [Attempt] and Ended are filled in.
 	Result Result
 }
 
-// ReportOutcome is the run of a Report.
+// ReportOutcome is the run of a [Report].
 type ReportOutcome struct {
 	Run job.ID
 	// Attempt is the number of the attempt that the report ended: 0 for a start or a repeated

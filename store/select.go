@@ -46,7 +46,7 @@ func (q *AggregateQuery) Matches(r *Record) bool {
 		(q.Jobs == nil || slices.Contains(q.Jobs, r.Run.JobUID))
 }
 
-// Counter adds up what Aggregate returns, from records or their parts in any order.
+// Counter adds up what [Aggregate] returns, from records or their parts in any order.
 type Counter struct {
 	q    *AggregateQuery
 	at   map[countKey]int

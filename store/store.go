@@ -21,10 +21,10 @@
 //
 // # Errors
 //
-// Methods return ErrNotFound, ErrConflict, ErrExists, ErrCycle, ErrLimit, ErrLastAdmin and
-// ErrSessionOver as documented, and ErrTooMany for more than MaxBatch items. Any of them
-// may return an error that wraps ErrNoSpace or ErrReadOnly when the store cannot write for
-// now, ErrDamaged when it cannot be read, or ErrAway when it cannot be reached: then the
+// Methods return [ErrNotFound], [ErrConflict], [ErrExists], [ErrCycle], [ErrLimit], [ErrLastAdmin] and
+// [ErrSessionOver] as documented, and [ErrTooMany] for more than [MaxBatch] items. Any of them
+// may return an error that wraps [ErrNoSpace] or [ErrReadOnly] when the store cannot write for
+// now, [ErrDamaged] when it cannot be read, or [ErrAway] when it cannot be reached: then the
 // outcome of the call is unknown. Results returned with an error mean nothing. Lists are
 // cut at the given limit, which is positive.
 package store
@@ -58,7 +58,7 @@ var (
 	ErrClockOff    = errors.New("the clock of this machine is off")
 )
 
-// ErrHistoryAway is the ErrAway of a history in another store.
+// ErrHistoryAway is the [ErrAway] of a history in another store.
 var ErrHistoryAway = fmt.Errorf("history: %w", ErrAway)
 
 // ItemError is the error of an all-or-nothing call for one of its items.
@@ -73,7 +73,7 @@ func (e *ItemError) Error() string { return e.Err.Error() }
 func (e *ItemError) Unwrap() error { return e.Err }
 
 // NamedError means that a calendar cannot be deleted because a job uses it. It is an
-// ErrConflict.
+// [ErrConflict].
 type NamedError struct{ Job string }
 
 func (e NamedError) Error() string { return "job " + e.Job + " names it" }
@@ -91,7 +91,7 @@ const (
 	// LookAheadDefault is the default distance for planning ahead: longer than other nodes
 	// need to notice the loss of a planner.
 	LookAheadDefault = 15 * time.Second
-	// ClaimAgain is the pause before a claim of a due run is repeated after Early: the node that
+	// ClaimAgain is the pause before a claim of a due run is repeated after [Early]: the node that
 	// holds its slot must report first.
 	ClaimAgain = 500 * time.Millisecond
 	// ClaimAhead is how long before its due time a run can be claimed.
@@ -121,7 +121,7 @@ type Store interface {
 // Opener opens a store. Each store's package has a function that returns one, for belfry.New.
 type Opener func(ctx context.Context) (Store, error)
 
-// Opening converts a function that opens a certain store to an Opener.
+// Opening converts a function that opens a certain store to an [Opener].
 func Opening[S Store](open func(ctx context.Context) (S, error)) Opener {
 	return func(ctx context.Context) (Store, error) {
 		s, err := open(ctx)
@@ -132,7 +132,7 @@ func Opening[S Store](open func(ctx context.Context) (S, error)) Opener {
 	}
 }
 
-// Control is the state for decisions. A store of control state alone also has an Outbox.
+// Control is the state for decisions. A store of control state alone also has an [Outbox].
 type Control interface {
 	Jobs
 	Documents
@@ -152,7 +152,7 @@ type Control interface {
 	Hints(ctx context.Context) <-chan Hint
 	// Events returns a channel of the changes of this process after the call, in the order
 	// in which they become visible. It is closed when ctx ends. The events of one step
-	// arrive together. A slow receiver loses events, and gets one of the kind EventLost
+	// arrive together. A slow receiver loses events, and gets one of the kind [EventLost]
 	// instead. Without a receiver, events cost nothing.
 	Events(ctx context.Context) <-chan []Event
 	// EventsElsewhere is Events for the changes of other processes in a shared store. It
@@ -162,10 +162,10 @@ type Control interface {
 	EventsElsewhere(ctx context.Context) <-chan []Event
 	// Tidy does a bounded part of the housekeeping; any node may call it at any time. It
 	// settles runs that were withdrawn or are too late, ends expired pauses, removes
-	// completed jobs and old keys, and drops entries of the feed beyond FeedMax. It
+	// completed jobs and old keys, and drops entries of the feed beyond [FeedMax]. It
 	// reports whether more work may remain.
 	Tidy(ctx context.Context) (more bool, err error)
-	// ExpireAudit removes expired changes from the audit, at most ExpireMax, and reports whether
+	// ExpireAudit removes expired changes from the audit, at most [ExpireMax], and reports whether
 	// there may be more. The latest change stays: its number determines the next one.
 	ExpireAudit(ctx context.Context, keep Retention) (more bool, err error)
 	Close() error
@@ -186,8 +186,8 @@ const (
 	HintLost                     // the database was away: earlier acknowledged changes may be lost
 )
 
-// HintAny is set with HintJobs and HintCancels that may concern any job and run. So may a hint
-// without HintAny and HintAbout.
+// HintAny is set with [HintJobs] and [HintCancels] that may concern any job and run. So may a hint
+// without HintAny and [HintAbout].
 const HintAny Hint = math.MaxUint64 &^ (1<<hintKinds - 1)
 
 const (
@@ -199,7 +199,7 @@ const (
 	hintHashes = 4
 )
 
-// HintAbout is added to HintJobs for the changed jobs, and to HintCancels for the cancelled
+// HintAbout is added to [HintJobs] for the changed jobs, and to [HintCancels] for the cancelled
 // runs, so that only nodes that have them poll.
 func HintAbout(id job.ID) (h Hint) {
 	f := fnv.New64a()
@@ -226,18 +226,18 @@ func (h Hint) With(other Hint) Hint {
 	return both
 }
 
-// isAboutAny reports whether a hint without HintAny concerns any job or run.
+// isAboutAny reports whether a hint without [HintAny] concerns any job or run.
 func (h Hint) isAboutAny() bool { return h&(HintJobs|HintCancels) != 0 && h&HintAny == 0 }
 
 // Event is a change, for followers. A reader that reads the state after Events has
 // returned, and then applies the events, misses no change.
 type Event struct {
 	// Kind is the kind of event: the action of an audit record; for a run "run." and its
-	// new state, as RunEvent writes it; for a node "node." and its state, which stores do
+	// new state, as [RunEvent] writes it; for a node "node." and its state, which stores do
 	// not report: it depends on the time.
 	Kind string
 	Time time.Time // by the store's clock
-	// One of these is the subject. A Record comes with the end of a run.
+	// One of these is the subject. A [Record] comes with the end of a run.
 	Audit   *AuditRecord // without Seq
 	Run     *Run
 	Record  *Record
@@ -280,7 +280,7 @@ type PlannedJob struct {
 	Timing string
 }
 
-// JobCursor is the part of a PlannedJob that a plan moves. An epoch begins with the values
+// JobCursor is the part of a [PlannedJob] that a plan moves. An epoch begins with the values
 // in the feed of changes, and both only grow until the next epoch.
 type JobCursor struct {
 	UID     job.ID
@@ -318,18 +318,18 @@ type Jobs interface {
 	// runs planned in older ones never start, and the cursor becomes the later of the
 	// store's now and the latest scheduled time that was ever claimed or settled. A
 	// definition with the same content changes nothing. If one is refused, the error is an
-	// ItemError: ErrExists, ErrNotFound and ErrConflict concern IfVersion; ErrCycle refuses
+	// [ItemError]: [ErrExists], [ErrNotFound] and [ErrConflict] concern IfVersion; [ErrCycle] refuses
 	// a job that would follow itself through others. Jobs may follow others in the list; a
-	// duplicate is an ErrConflict. More than PutMax are ErrTooMany.
+	// duplicate is an [ErrConflict]. More than [PutMax] are [ErrTooMany].
 	PutJobs(ctx context.Context, list []PutJob) ([]*Job, error)
-	// JobsNamed returns at most MaxBatch jobs by full name, in the same order, with nil
+	// JobsNamed returns at most [MaxBatch] jobs by full name, in the same order, with nil
 	// for unknown names.
 	JobsNamed(ctx context.Context, names []string) ([]*Job, error)
-	// JobsByUID returns at most MaxBatch jobs, in the same order, with nil for unknown ones.
+	// JobsByUID returns at most [MaxBatch] jobs, in the same order, with nil for unknown ones.
 	// Deleted jobs are known as long as their tombstone is kept.
 	JobsByUID(ctx context.Context, uids []job.ID) ([]*Job, error)
 	// ListJobs returns jobs in the order of their full names, and the name to continue
-	// after, which is empty at the end. A call examines JobLookMax jobs: a selective query
+	// after, which is empty at the end. A call examines [JobLookMax] jobs: a selective query
 	// may return fewer than its limit, even none, before the end.
 	ListJobs(ctx context.Context, q JobQuery) (list []*Job, next string, err error)
 	// Followers returns jobs that follow a job by its full name, whether it exists or not, and
@@ -340,7 +340,7 @@ type Jobs interface {
 	// end. Deleting a deleted job again changes nothing.
 	DeleteJob(ctx context.Context, d DeleteJob) error
 	// Revisions returns the definitions that a job has had, the latest first: as many as
-	// the store is configured to keep, by default RevisionsDefault. New ones replace older
+	// the store is configured to keep, by default [RevisionsDefault]. New ones replace older
 	// ones.
 	Revisions(ctx context.Context, uid job.ID, beforeVersion int64, limit int) ([]Revision, error)
 	// JobsChanged returns the planner's copies of the jobs in the given partitions that
@@ -349,7 +349,7 @@ type Jobs interface {
 	// changes become visible. A planner with a million jobs starts with it, so it decodes
 	// no definitions.
 	JobsChanged(ctx context.Context, partitions Partitions, since int64, limit int) (changed []PlannedJob, next int64, err error)
-	// Cursors returns the cursors of at most MaxBatch jobs, without unknown ones, in any order. It
+	// Cursors returns the cursors of at most [MaxBatch] jobs, without unknown ones, in any order. It
 	// is for a planner that has the other data of these jobs.
 	Cursors(ctx context.Context, uids []job.ID) ([]JobCursor, error)
 	// Summary returns the number of jobs that can fall due, and the sum of their versions,
@@ -357,7 +357,7 @@ type Jobs interface {
 	Summary(ctx context.Context) ([job.Partitions]PartitionSummary, error)
 
 	// Audit returns records of changes, the latest first, and the sequence number to
-	// continue before, which is 0 at the end. A call examines LookMax records: a selective
+	// continue before, which is 0 at the end. A call examines [LookMax] records: a selective
 	// query may return fewer than its limit, even none, before the end.
 	Audit(ctx context.Context, q AuditQuery) (list []AuditRecord, next int64, err error)
 }
@@ -370,9 +370,9 @@ type PutJob struct {
 	// Definition may be kept by the store, except its own fields: the caller never changes the
 	// values behind its pointers after the call.
 	Definition *job.Job
-	// IfVersion is the version to replace: 0 for a new job, or AnyVersion.
+	// IfVersion is the version to replace: 0 for a new job, or [AnyVersion].
 	IfVersion int64
-	// New refuses a job that exists with ErrExists, even one with the same definition, which
+	// New refuses a job that exists with [ErrExists], even one with the same definition, which
 	// without New counts as a repeated request.
 	New bool
 	// Pause is set for a paused definition: author, reason and end.

@@ -12,18 +12,18 @@ import (
 // Tokens keeps the tokens of callers, by their hashes.
 type Tokens interface {
 	// PutToken adds a token and writes the audit record in the same step. Its expiry counts
-	// from the store's now. ErrExists concerns its name and First, ErrLimit concerns
-	// TokensMax and SessionsMax. Adding an existing token again, with the same hash,
+	// from the store's now. [ErrExists] concerns its name and First, [ErrLimit] concerns
+	// [TokensMax] and [SessionsMax]. Adding an existing token again, with the same hash,
 	// changes nothing, unless it extends its life.
 	PutToken(ctx context.Context, p PutToken) (Token, error)
-	// DeleteToken revokes a token. ErrLastAdmin refuses the last token that could create
-	// others; an unknown token is ErrNotFound.
+	// DeleteToken revokes a token. [ErrLastAdmin] refuses the last token that could create
+	// others; an unknown token is [ErrNotFound].
 	DeleteToken(ctx context.Context, name, actor string) error
 	// Tokens returns all tokens by name, including expired ones.
 	Tokens(ctx context.Context) ([]Token, error)
 }
 
-// TokensMax is the number of tokens in a store, and SessionsMax the number of their
+// TokensMax is the number of tokens in a store, and [SessionsMax] the number of their
 // sessions and codes. Every node caches all of them, and reads them every second while it
 // serves requests.
 const (
@@ -155,8 +155,8 @@ type PutToken struct {
 	// Used records the use of an existing token with the same hash, and adds none.
 	Used bool
 	// Joins is the joining token that is exchanged for this one: it passes on its namespace
-	// and its terms, and loses one use. An unknown or expired one is ErrNotFound, one
-	// without uses ErrLimit.
+	// and its terms, and loses one use. An unknown or expired one is [ErrNotFound], one
+	// without uses [ErrLimit].
 	Joins TokenHash
 	// Said is the audit text for the start of a person's session.
 	Said  job.Reason

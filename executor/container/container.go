@@ -8,8 +8,8 @@
 // directories.
 //
 // The files of a job, and the file for its result, are in a volume of the container at
-// job.ContainerDir. They are sent through the socket, so that node and engine need not see the same
-// files. Steps of a flow that stay on one node share a volume at job.FlowVolumeDir.
+// [job.ContainerDir]. They are sent through the socket, so that node and engine need not see the same
+// files. Steps of a flow that stay on one node share a volume at [job.FlowVolumeDir].
 //
 // An attempt ends when the first process of its container does, which ends all others. When it must
 // end, that process gets the stop signal and after the grace SIGKILL. A container survives an
@@ -83,7 +83,7 @@ type Settings struct {
 	Namespaces []string
 	// Capabilities are the capabilities of containers. Default: none.
 	Capabilities []string
-	// PIDs bounds the processes of containers without a limit of their own. Default: PIDsDefault.
+	// PIDs bounds the processes of containers without a limit of their own. Default: [PIDsDefault].
 	PIDs int
 }
 
@@ -100,14 +100,14 @@ type Watch interface {
 	Fenced(executor.Process) bool
 }
 
-// noWatch is a Watch without effect.
+// noWatch is a [Watch] without effect.
 type noWatch struct{}
 
 func (noWatch) Spawning(executor.Process) error { return nil }
 func (noWatch) Ended(executor.Process)          {}
 func (noWatch) Fenced(executor.Process) bool    { return false }
 
-// Config configures an Executor.
+// Config configures an [Executor].
 type Config struct {
 	Settings
 	// Watch is notified of each container. Default: none.
@@ -120,7 +120,7 @@ type Config struct {
 	Log *slog.Logger
 }
 
-// Executor runs commands in containers. Use New.
+// Executor runs commands in containers. Use [New].
 type Executor struct {
 	config   Config
 	engine   *engine.Engine
@@ -163,7 +163,7 @@ func (e *Executor) Allow(s Settings) {
 // Close releases the executor's resources. No attempt may be running.
 func (e *Executor) Close() { e.engine.Close() }
 
-// Carries implements executor.Carrier: a container does not belong to the process of the node.
+// Carries implements [executor.Carrier]: a container does not belong to the process of the node.
 func (e *Executor) Carries() bool { return true }
 
 // Version returns the engine's version by the last probe. ok is false if it did not answer.
@@ -219,7 +219,7 @@ type carryOver struct {
 	Searched   [2][]byte   `json:"searched"`
 }
 
-// Run implements executor.Executor for jobs with run.container.
+// Run implements [executor.Executor] for jobs with run.container.
 func (e *Executor) Run(ctx context.Context, a executor.Attempt, out executor.Output) executor.Result {
 	if out.Stdout == nil {
 		out.Stdout = io.Discard

@@ -193,7 +193,7 @@ type searchWriter struct {
 	match *verdict.StreamMatcher
 }
 
-// Write implements io.Writer.
+// Write implements [io.Writer].
 func (s *searchWriter) Write(p []byte) (int, error) {
 	s.match.Write(p)
 	_, _ = s.to.Write(p) // it never fails

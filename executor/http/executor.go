@@ -51,7 +51,7 @@ const (
 	redirectsDefault = 10
 )
 
-// Config configures an Executor.
+// Config configures an [Executor].
 type Config struct {
 	// Version of this program, for the header User-Agent.
 	// Default: unknown.
@@ -67,7 +67,7 @@ type Config struct {
 	// come from its own machine.
 	Loopback bool
 
-	// Proxy returns the proxy for a request, or nil for none; http.ProxyFromEnvironment
+	// Proxy returns the proxy for a request, or nil for none; [http.ProxyFromEnvironment]
 	// uses the proxies of the environment. A proxy is trusted: it resolves names, and
 	// only literal addresses in URLs are still checked here. Default: no proxy, since the
 	// environment of a node should not redirect the requests of all its jobs.

@@ -63,7 +63,7 @@ type route struct {
 	here, elsewhere http.RoundTripper
 }
 
-// RoundTrip implements http.RoundTripper.
+// RoundTrip implements [http.RoundTripper].
 func (r route) RoundTrip(request *http.Request) (*http.Response, error) {
 	if sameParty(r.home, request.URL) {
 		return r.here.RoundTrip(request)
@@ -198,7 +198,7 @@ func newTransport(config *tls.Config, dialer *net.Dialer) *http.Transport {
 	}
 }
 
-// RoundTrip implements http.RoundTripper.
+// RoundTrip implements [http.RoundTripper].
 func (t *roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 	if t.proxy == nil {
 		return t.direct.RoundTrip(r)

@@ -85,7 +85,7 @@ func self() account {
 	return a
 }
 
-// CheckDefaultUser returns why New would refuse a default user.
+// CheckDefaultUser returns why [New] would refuse a default user.
 func CheckDefaultUser(name string) error {
 	return checkDefaultUser(name, os.Geteuid() == 0, self())
 }

@@ -37,7 +37,7 @@ type handoff struct {
 
 var _ executor.Carrier = (*Executor)(nil)
 
-// Carries implements executor.Carrier: a wait for a process can be cancelled if it uses a pidfd.
+// Carries implements [executor.Carrier]: a wait for a process can be cancelled if it uses a pidfd.
 func (e *Executor) Carries() bool { return e.carries }
 
 // hasPidfd reports whether processes can be waited for by pidfds.

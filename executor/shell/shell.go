@@ -3,13 +3,13 @@
 // Each attempt has its own process group and, if possible, its own cgroup. When it must end, the
 // group gets SIGTERM and after the grace SIGKILL, and so do processes that a command leaves
 // running. A process that has left its group gets both in its cgroup or, without one, SIGKILL when
-// it is found by its environment (see Watch); it never delays a run, whose pipes are closed soon
+// it is found by its environment (see [Watch]); it never delays a run, whose pipes are closed soon
 // after its end.
 //
 // # What a command is
 //
 // A command is run by sh -c, or by the interpreter that the job names. A program with plain words
-// is executed without a shell, which is faster and equivalent: see job.PlainWords. Its exit code is
+// is executed without a shell, which is faster and equivalent: see [job.PlainWords]. Its exit code is
 // the program's; as in a shell it is 127 when there is no such program, and 126 when it cannot be
 // executed. A command with args is always executed without a shell. A script is written to a file
 // that only its user can read, and removed at the end.
@@ -70,7 +70,7 @@ type Watch interface {
 	EndRest(executor.Process) int
 }
 
-// Config configures an Executor. New copies it.
+// Config configures an [Executor]. New copies it.
 type Config struct {
 	// Watch is notified of each process. Default: none.
 	Watch Watch
@@ -151,7 +151,7 @@ const (
 	shortageRest = 2 * time.Second
 )
 
-// Executor runs commands. Use New.
+// Executor runs commands. Use [New].
 type Executor struct {
 	config   Config
 	accounts atomic.Pointer[accounts]
@@ -265,7 +265,7 @@ func (e *Executor) Close() error {
 	return e.null.Close()
 }
 
-// noWatch is a Watch without effect.
+// noWatch is a [Watch] without effect.
 type noWatch struct{}
 
 func (noWatch) Spawning(executor.Process) error { return nil }

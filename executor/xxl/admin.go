@@ -1,7 +1,7 @@
 // Package xxlexec replaces xxl-job-admin: it sends work to executors of XXL-JOB, which register
 // themselves, run it and call back.
 //
-// A sent attempt belongs to no node: store.Handovers keeps it. It ends by the callback of its
+// A sent attempt belongs to no node: [store.Handovers] keeps it. It ends by the callback of its
 // executor, which any node accepts, or by the keeper of a node, which polls executors and ends
 // cancelled, overlong and lost attempts. Nothing is sent twice: each request is first recorded
 // under its own number, and only a request that certainly did not arrive is sent to another
@@ -30,7 +30,7 @@ import (
 // Kind of the handovers and registrations of this package.
 const Kind = store.ExecutorsOfXXL
 
-// Store is the Admin's part of a store.
+// Store is the [Admin]'s part of a store.
 type Store interface {
 	store.Registry
 	store.Handovers
@@ -42,7 +42,7 @@ type Store interface {
 	Documents(ctx context.Context, kinds ...job.Kind) ([]job.Document, error)
 }
 
-// Config configures an Admin.
+// Config configures an [Admin].
 type Config struct {
 	Store Store
 	// OutputLimit bounds the stored log of a run. Default: 1 MiB.
@@ -61,7 +61,7 @@ type Config struct {
 	dial dial
 }
 
-// Settings are the part of a Config that can change while an Admin works.
+// Settings are the part of a [Config] that can change while an [Admin] works.
 type Settings struct {
 	// Tokens are the access tokens that executors may show, at least one. The first is shown to them.
 	Tokens []string
@@ -106,7 +106,7 @@ type Admin struct {
 	forwards *forwards
 }
 
-// settings are Settings, prepared.
+// settings are [Settings], prepared.
 type settings struct {
 	Settings
 	hashes []tokenHash
@@ -115,7 +115,7 @@ type settings struct {
 	caller *caller
 }
 
-// New returns an Admin. Serve makes it work.
+// New returns an [Admin]. Serve makes it work.
 func New(c Config) (*Admin, error) {
 	a := &Admin{
 		store: c.Store, outputLimit: cmp.Or(c.OutputLimit, outputLimitDefault), wrote: c.Wrote, secret: c.Secret, log: c.Log, dial: c.dial,

@@ -91,7 +91,7 @@ const outputLimitMin = 8 << 10
 // noShipping is the sink of a collector that ships nothing: a log is stored as a whole.
 type noShipping struct{}
 
-// Append implements output.Sink.
+// Append implements [output.Sink].
 func (noShipping) Append(context.Context, []output.Chunk) error { return nil }
 
 // copyLog copies the present log of a run.

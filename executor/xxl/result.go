@@ -34,7 +34,7 @@ func (a *Admin) take(ctx context.Context, list []xxl.Callback, of string) (unkno
 	return unknown, nil
 }
 
-// takeSome takes at most store.MaxBatch results.
+// takeSome takes at most [store.MaxBatch] results.
 func (a *Admin) takeSome(ctx context.Context, list []xxl.Callback, of string, now time.Time) (unknown []xxl.Callback, err error) {
 	numbers, first := make([]int64, 0, len(list)), map[int64]*xxl.Callback{}
 	for i := range list {

@@ -27,7 +27,7 @@ import (
 
 // Options configure a history. The zero value is valid.
 type Options struct {
-	// Now is the clock of expiry. Default: time.Now.
+	// Now is the clock of expiry. Default: [time.Now].
 	Now func() time.Time
 	// Log receives failures of the server. Default: no log.
 	Log *slog.Logger
@@ -183,7 +183,7 @@ func Check(ctx context.Context, url string) (about string, err error) {
 	return fmt.Sprintf("MongoDB %s, database %s", info.Version, h.common.Database().Name()), nil
 }
 
-// HistoryID implements store.History.
+// HistoryID implements [store.History].
 func (h *History) HistoryID(ctx context.Context) (store.HistoryID, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()

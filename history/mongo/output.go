@@ -27,7 +27,7 @@ type chunk struct {
 	Data   []byte    `bson:"data"`
 }
 
-// AppendOutput implements store.History.
+// AppendOutput implements [store.History].
 func (h *History) AppendOutput(ctx context.Context, chunks []store.OutputChunk) error {
 	if len(chunks) > store.MaxBatch {
 		return fmt.Errorf("append output: %w", store.ErrTooMany)
@@ -67,7 +67,7 @@ func (h *History) AppendOutput(ctx context.Context, chunks []store.OutputChunk) 
 	return nil
 }
 
-// Output implements store.History.
+// Output implements [store.History].
 func (h *History) Output(ctx context.Context, run job.ID, attempt, fromSeq, limit int) (list []store.OutputChunk, err error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
@@ -90,7 +90,7 @@ func (h *History) Output(ctx context.Context, run job.ID, attempt, fromSeq, limi
 	return list, nil
 }
 
-// Expire implements store.History. Where it supports expiring indexes, the server also removes old
+// Expire implements [store.History]. Where it supports expiring indexes, the server also removes old
 // documents.
 func (h *History) Expire(ctx context.Context, keep store.Retention) (more bool, err error) {
 	ctx, cancel := bounded(ctx)

@@ -63,7 +63,7 @@ func (d *document) record() (r store.Record, err error) {
 // appendTries bounds how often Append rereads concurrent appends.
 const appendTries = 5
 
-// Append implements store.History.
+// Append implements [store.History].
 func (h *History) Append(ctx context.Context, records []store.Record) error {
 	if len(records) > store.MaxBatch {
 		return store.ErrTooMany
@@ -174,7 +174,7 @@ func selected(uid job.ID, from, to time.Time) bson.D {
 	return filter
 }
 
-// Attempts implements store.History.
+// Attempts implements [store.History].
 func (h *History) Attempts(ctx context.Context, q store.HistoryQuery) (list []store.Record, next store.RecordRef, err error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
@@ -245,7 +245,7 @@ func (h *History) records(ctx context.Context, filter bson.D, opt *options.FindO
 	return list, fault(ctx, found.Err())
 }
 
-// AttemptsOf implements store.History.
+// AttemptsOf implements [store.History].
 func (h *History) AttemptsOf(ctx context.Context, run job.ID) ([]store.Record, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
@@ -257,7 +257,7 @@ func (h *History) AttemptsOf(ctx context.Context, run job.ID) ([]store.Record, e
 	return list, nil
 }
 
-// Recent implements store.History.
+// Recent implements [store.History].
 func (h *History) Recent(ctx context.Context, jobs []job.ID, n int) ([][]store.Record, error) {
 	if len(jobs) > store.MaxBatch {
 		return nil, fmt.Errorf("recent runs: %w", store.ErrTooMany)
@@ -278,7 +278,7 @@ func (h *History) Recent(ctx context.Context, jobs []job.ID, n int) ([][]store.R
 	return lists, nil
 }
 
-// Aggregate implements store.History. It reads a few fields of each final record in the span and
+// Aggregate implements [store.History]. It reads a few fields of each final record in the span and
 // adds them up here: compatible servers differ in what they can add.
 func (h *History) Aggregate(ctx context.Context, q store.AggregateQuery) ([]store.Aggregate, error) {
 	ctx, cancel := bounded(ctx)

@@ -2,7 +2,7 @@
 // work and prints their results. It decides nothing about schedules or jobs, and follows
 // the conventions in docs/cli.md.
 //
-// Each command has a file. Its environment is an Env, so that tests run commands as
+// Each command has a file. Its environment is an [Env], so that tests run commands as
 // functions.
 package cli
 
@@ -39,7 +39,7 @@ type Env struct {
 	StderrIsTerminal bool
 }
 
-// System returns the Env of this process.
+// System returns the [Env] of this process.
 func System() Env {
 	// A server's messages must name its files from any folder. If the folder no longer exists, ""
 	// leaves names unchanged.

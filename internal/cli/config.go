@@ -87,7 +87,7 @@ func wrongSettings(env Env, name string, err error) *failure {
 	return f
 }
 
-// setting is a config.Setting as it is written.
+// setting is a [config.Setting] as it is written.
 type setting struct {
 	Field   string `json:"field"`
 	Value   any    `json:"value"`

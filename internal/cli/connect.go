@@ -126,7 +126,7 @@ func connect(env Env, asked config.Asked) (*remote, error) {
 // userAgent identifies commands in the audit.
 func userAgent() string { return "belfry/" + versionOf(buildInfo()).Version }
 
-// exitCodes are the exit codes of problem types; others have ExitFailed.
+// exitCodes are the exit codes of problem types; others have [ExitFailed].
 var exitCodes = map[client.ProblemType]ExitCode{
 	client.TypeNotFound:        ExitNotFound,
 	client.TypeUnauthenticated: ExitNotAllowed,

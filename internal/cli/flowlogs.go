@@ -215,7 +215,7 @@ type stepWriter struct {
 	whole bytes.Buffer // unwritten lines
 }
 
-// Write implements io.Writer.
+// Write implements [io.Writer].
 func (w *stepWriter) Write(p []byte) (int, error) {
 	if _, err := w.to.Write(p); err != nil {
 		return 0, err

@@ -10,7 +10,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/node/watchdog"
 )
 
-// RunAsFirst is Run for the first process of a system or container, which every orphan becomes a
+// RunAsFirst is [Run] for the first process of a system or container, which every orphan becomes a
 // child of and which must wait for them. It runs a server in a child process, forwards the signals
 // that stop it, and waits for all children that end. It does not take the server's own children
 // from their parent.

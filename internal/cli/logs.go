@@ -236,7 +236,7 @@ const (
 // sequenceMax bounds a sequence of colours; a longer one is none.
 const sequenceMax = 64
 
-// Write implements io.Writer.
+// Write implements [io.Writer].
 func (t *safeWriter) Write(p []byte) (int, error) {
 	out := make([]byte, 0, len(p))
 	for _, b := range p {

@@ -15,7 +15,7 @@ import (
 // untilSignal returns a context that ends with the first SIGINT or SIGTERM. The second one ends the
 // process, after atOnce, and the watchdog then ends its children. SIGHUP only calls hangUp. Without
 // hangUp it is a first signal and never the second, since a closing terminal sends several; nohup
-// blocks it. With SIGUSR2 the context ends by server.ErrUpgrade if upgrade agrees. The returned
+// blocks it. With SIGUSR2 the context ends by [server.ErrUpgrade] if upgrade agrees. The returned
 // function must be called.
 func untilSignal(ctx context.Context, atOnce func(os.Signal), hangUp func(), upgrade func(context.Context) bool) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)

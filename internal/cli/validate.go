@@ -429,7 +429,7 @@ func (v *validation) render(output string) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// problem is a job.Problem as -o json prints it.
+// problem is a [job.Problem] as -o json prints it.
 type problem struct {
 	File     string          `json:"file"`
 	Line     int             `json:"line"`

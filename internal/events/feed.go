@@ -1,5 +1,5 @@
-// Package events delivers the changes of a store to its followers. A store sends them with a Feed,
-// in one process, and wakes other processes with Hints. A Hub follows a store while there are
+// Package events delivers the changes of a store to its followers. A store sends them with a [Feed],
+// in one process, and wakes other processes with [Hints]. A [Hub] follows a store while there are
 // listeners, and keeps the latest events, so that a thousand listeners cost the store no more than
 // one, and a listener can resume after a broken connection.
 //

@@ -62,7 +62,7 @@ func (e *Event) Text(write func(*Event) []byte) []byte {
 	return e.text
 }
 
-// Hub keeps the latest events for many listeners. Use New.
+// Hub keeps the latest events for many listeners. Use [New].
 type Hub struct {
 	store Store
 	wake  chan struct{} // of capacity one: there is a listener

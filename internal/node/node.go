@@ -2,8 +2,8 @@
 // upkeep of the store. It has no rules of its own.
 //
 // Config has one narrow interface for each part of a node, and a part without its store is absent. A
-// server or a program that embeds a node has a whole store and passes it with Config.On. A worker that
-// must not reach the store has only a work.Store, and sets Members and Work:
+// server or a program that embeds a node has a whole store and passes it with [Config.On]. A worker that
+// must not reach the store has only a [work.Store], and sets Members and Work:
 //
 //	remote := ... // a work.Store over the network
 //	n, err := node.New(node.Config{Session: self, Members: remote, Work: remote, Executors: executors})
@@ -56,7 +56,7 @@ type Config struct {
 	Session store.Session
 	// Executors returns the executor of a job.
 	Executors worker.Executors
-	// Secrets returns the secrets of attempts: see worker.Config.
+	// Secrets returns the secrets of attempts: see [worker.Config].
 	Secrets func(ctx context.Context, of work.SecretsOf) (map[string]string, error)
 	// Keepers poll handed-over work, on a node that runs jobs.
 	Keepers []Keeper
@@ -106,7 +106,7 @@ type Spool interface {
 	Deliver(ctx context.Context, session job.ID, finish func(ctx context.Context, session job.ID, results []store.Result) ([]store.FinishOutcome, error)) ([]store.Attempt, error)
 }
 
-// Upkeep is the housekeeping for which nodes with a store take turns: see store.Control.
+// Upkeep is the housekeeping for which nodes with a store take turns: see [store.Control].
 type Upkeep interface {
 	Tidy(ctx context.Context) (more bool, err error)
 	Expire(ctx context.Context, keep store.Retention) (more bool, err error)
@@ -131,7 +131,7 @@ func (c Config) On(s Store) Config {
 	return c
 }
 
-// The defaults of a Config.
+// The defaults of a [Config].
 const (
 	defaultStealAfter   = time.Second
 	DefaultCapacity     = 512
@@ -163,7 +163,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Node is a running process. Use New.
+// Node is a running process. Use [New].
 type Node struct {
 	config Config
 	// writable notices when the store cannot be written.
@@ -410,12 +410,12 @@ const namedMax = 20
 // journal lets the worker write into the journal of the watchdog.
 type journal struct{ watchdog *watchdog.Node }
 
-// Announce implements worker.Journal.
+// Announce implements [worker.Journal].
 func (j journal) Announce(run job.ID, attempt int) error {
 	return j.watchdog.Announce(watchdog.Key{Run: run, Number: attempt})
 }
 
-// Forget implements worker.Journal.
+// Forget implements [worker.Journal].
 func (j journal) Forget(run job.ID, attempt int) {
 	j.watchdog.Forget(watchdog.Key{Run: run, Number: attempt})
 }
@@ -650,7 +650,7 @@ type sink struct {
 	wrote func(run job.ID)
 }
 
-// Append implements output.Sink.
+// Append implements [output.Sink].
 func (s sink) Append(ctx context.Context, chunks []output.Chunk) error {
 	list := make([]store.OutputChunk, len(chunks))
 	for i := range chunks {

@@ -20,7 +20,7 @@ type Stats struct {
 	ClockAhead time.Duration
 	// ClockOff reports that the node neither plans nor claims because of its clock.
 	ClockOff bool
-	// Live reports whether the session was renewed within store.SessionLife, Silent is the time
+	// Live reports whether the session was renewed within [store.SessionLife], Silent is the time
 	// since, and Drained reports whether it accepts no runs.
 	Live    bool
 	Silent  time.Duration

@@ -56,7 +56,7 @@ func (w *writable) wrong() error {
 	return w.now
 }
 
-// Unwritable returns store.ErrNoSpace or store.ErrReadOnly while the store cannot be written, or
+// Unwritable returns [store.ErrNoSpace] or [store.ErrReadOnly] while the store cannot be written, or
 // nil. It may be called from any goroutine.
 func (n *Node) Unwritable() error { return n.writable.wrong() }
 
@@ -74,7 +74,7 @@ func noWrites(err error) error {
 // damaged store.
 type quiet struct{ slog.Handler }
 
-// Handle implements slog.Handler.
+// Handle implements [slog.Handler].
 func (q quiet) Handle(ctx context.Context, r slog.Record) error {
 	isSet, damaged := false, false
 	r.Attrs(func(a slog.Attr) bool {
@@ -93,10 +93,10 @@ func (q quiet) Handle(ctx context.Context, r slog.Record) error {
 	return q.Handler.Handle(ctx, r)
 }
 
-// WithAttrs implements slog.Handler.
+// WithAttrs implements [slog.Handler].
 func (q quiet) WithAttrs(attrs []slog.Attr) slog.Handler { return quiet{q.Handler.WithAttrs(attrs)} }
 
-// WithGroup implements slog.Handler.
+// WithGroup implements [slog.Handler].
 func (q quiet) WithGroup(name string) slog.Handler { return quiet{q.Handler.WithGroup(name)} }
 
 // observer passes the regular calls of a node to writable, if they write, and to slow, if runs wait
@@ -142,7 +142,7 @@ type observedUpkeep struct {
 	observer
 }
 
-// Ready implements work.Runs.
+// Ready implements [work.Runs].
 func (o *observedWork) Ready(ctx context.Context, session job.ID, after store.RunRef, until time.Time, limit int) ([]store.ReadyRun, error) {
 	ended := o.slow.call("look for runs")
 	runs, err := o.Store.Ready(ctx, session, after, until, limit)
@@ -150,7 +150,7 @@ func (o *observedWork) Ready(ctx context.Context, session job.ID, after store.Ru
 	return runs, err
 }
 
-// Plan implements planner.Store.
+// Plan implements [planner.Store].
 func (o *observedPlanning) Plan(ctx context.Context, session job.ID, items []store.PlanItem) ([]store.PlanOutcome, []store.ClaimOutcome, error) {
 	ended := o.slow.call("plan")
 	outcomes, claims, err := o.Store.Plan(ctx, session, items)
@@ -159,7 +159,7 @@ func (o *observedPlanning) Plan(ctx context.Context, session job.ID, items []sto
 	return outcomes, claims, err
 }
 
-// Claim implements work.Runs.
+// Claim implements [work.Runs].
 func (o *observedWork) Claim(ctx context.Context, session job.ID, attempts []store.Attempt) ([]store.ClaimOutcome, error) {
 	ended := o.slow.call("claim")
 	outcomes, err := o.Store.Claim(ctx, session, attempts)
@@ -168,7 +168,7 @@ func (o *observedWork) Claim(ctx context.Context, session job.ID, attempts []sto
 	return outcomes, err
 }
 
-// AppendOutput implements work.Store.
+// AppendOutput implements [work.Store].
 func (o *observedWork) AppendOutput(ctx context.Context, chunks []store.OutputChunk) error {
 	ended := o.slow.call("keep output")
 	err := o.Store.AppendOutput(ctx, chunks)
@@ -177,7 +177,7 @@ func (o *observedWork) AppendOutput(ctx context.Context, chunks []store.OutputCh
 	return err
 }
 
-// Finish implements work.Runs.
+// Finish implements [work.Runs].
 func (o *observedWork) Finish(ctx context.Context, session job.ID, results []store.Result) ([]store.FinishOutcome, error) {
 	ended := o.slow.call("finish")
 	outcomes, err := o.Store.Finish(ctx, session, results)
@@ -186,14 +186,14 @@ func (o *observedWork) Finish(ctx context.Context, session job.ID, results []sto
 	return outcomes, err
 }
 
-// Renew implements work.Session.
+// Renew implements [work.Session].
 func (o *observedSession) Renew(ctx context.Context, session job.ID, load store.Load) error {
 	err := o.Session.Renew(ctx, session, load)
 	o.writable.saw(err, false)
 	return err
 }
 
-// Tidy implements Upkeep.
+// Tidy implements [Upkeep].
 func (o *observedUpkeep) Tidy(ctx context.Context) (bool, error) {
 	more, err := o.Upkeep.Tidy(ctx)
 	if err != nil { // there may have been nothing to write

@@ -25,7 +25,7 @@ type Words string
 // Quoted is an argument that a user wrote, said in quotes and cut if it is long.
 type Quoted string
 
-// Exact is Quoted, never cut: its parts are counted in what is said of it.
+// Exact is [Quoted], never cut: its parts are counted in what is said of it.
 type Exact string
 
 // String returns the argument in quotes.

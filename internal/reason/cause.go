@@ -74,7 +74,7 @@ func FirstLine(text string) string {
 func isTelling(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }
 
 // Cause returns a line of output as the cause of a failure: without control sequences and
-// characters, without overwritten text, at most CauseMax characters.
+// characters, without overwritten text, at most [CauseMax] characters.
 func Cause(line string) string {
 	for more := true; more; {
 		var part string

@@ -1,4 +1,4 @@
-// Package reason has the codes of job.Reason: each with its arguments, its texts in English and
+// Package reason has the codes of [job.Reason]: each with its arguments, its texts in English and
 // Chinese, and advice. It is pure.
 package reason
 

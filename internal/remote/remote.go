@@ -53,7 +53,7 @@ type Config struct {
 	UserAgent string
 	// PlainHTTP allows servers on other machines without TLS.
 	PlainHTTP bool
-	// Transport makes the connections. Default: http.DefaultTransport with time-outs.
+	// Transport makes the connections. Default: [http.DefaultTransport] with time-outs.
 	Transport http.RoundTripper
 	Log       *slog.Logger
 }

@@ -35,7 +35,7 @@ func (c *Client) present() (string, error) {
 	return session(c.own.session), nil
 }
 
-// Join implements work.Session.
+// Join implements [work.Session].
 func (c *Client) Join(ctx context.Context, s store.Session) (store.Session, error) {
 	var joined wire.Joined
 	if err := c.do(ctx, call{method: http.MethodPost, path: "/sessions", body: wire.JoinOf(&s), answer: &joined}); err != nil {
@@ -51,19 +51,19 @@ func (c *Client) Join(ctx context.Context, s store.Session) (store.Session, erro
 	return s, nil
 }
 
-// Renew implements work.Session.
+// Renew implements [work.Session].
 func (c *Client) Renew(ctx context.Context, id job.ID, load store.Load) error {
 	return c.do(ctx, call{method: http.MethodPost, path: session(id) + "/renew", body: wire.Load{
 		Running: load.Running, Ready: load.Ready, Unreported: load.Unreported, ClockAhead: load.ClockAhead.Milliseconds(),
 	}})
 }
 
-// Leave implements work.Session.
+// Leave implements [work.Session].
 func (c *Client) Leave(ctx context.Context, id job.ID) error {
 	return c.do(ctx, call{method: http.MethodPost, path: session(id) + "/leave"})
 }
 
-// End implements work.Session. A session that is over has ended.
+// End implements [work.Session]. A session that is over has ended.
 func (c *Client) End(ctx context.Context, id job.ID) error {
 	err := c.do(ctx, call{method: http.MethodDelete, path: session(id)})
 	if errors.Is(err, store.ErrSessionOver) {
@@ -72,7 +72,7 @@ func (c *Client) End(ctx context.Context, id job.ID) error {
 	return err
 }
 
-// Sessions implements work.Session. Of the other sessions it returns what the worker may see.
+// Sessions implements [work.Session]. Of the other sessions it returns what the worker may see.
 func (c *Client) Sessions(ctx context.Context) ([]store.Session, error) {
 	path, err := c.present()
 	if err != nil {
@@ -89,14 +89,14 @@ func (c *Client) Sessions(ctx context.Context) ([]store.Session, error) {
 	return list, nil
 }
 
-// Now implements work.Session and work.Runs.
+// Now implements [work.Session] and [work.Runs].
 func (c *Client) Now(ctx context.Context) (time.Time, error) {
 	var clock wire.Clock
 	err := c.do(ctx, call{method: http.MethodGet, path: "/clock", answer: &clock})
 	return clock.Now, err
 }
 
-// Hints implements work.Session. Each request continues at the position of the last answer, so that
+// Hints implements [work.Session]. Each request continues at the position of the last answer, so that
 // no hint is missed. A stream would gain little: see docs/decisions/0050.
 func (c *Client) Hints(ctx context.Context) <-chan store.Hint {
 	out := make(chan store.Hint, 1)
@@ -138,7 +138,7 @@ func (c *Client) waitForHints(ctx context.Context, place string) (wire.Hints, er
 	return hints, c.do(ctx, call{method: http.MethodGet, path: path + "/hints", query: query, answer: &hints, wait: wire.WaitMax})
 }
 
-// Ready implements work.Runs.
+// Ready implements [work.Runs].
 func (c *Client) Ready(ctx context.Context, id job.ID, after store.RunRef, until time.Time, limit int) ([]store.ReadyRun, error) {
 	query := url.Values{"until": {until.UTC().Format(time.RFC3339Nano)}, "limit": {strconv.Itoa(limit)}}
 	if !after.Due.IsZero() {
@@ -152,7 +152,7 @@ func (c *Client) Ready(ctx context.Context, id job.ID, after store.RunRef, until
 	return wire.ReadyRuns(runs.Runs), err
 }
 
-// Stealable implements work.Runs.
+// Stealable implements [work.Runs].
 func (c *Client) Stealable(ctx context.Context, self store.Session, q work.Overdue) ([]store.ReadyRun, store.RunRef, error) {
 	var runs wire.Runs
 	err := c.do(ctx, call{method: http.MethodPost, path: session(self.ID) + "/overdue", answer: &runs, body: wire.Overdue{
@@ -161,7 +161,7 @@ func (c *Client) Stealable(ctx context.Context, self store.Session, q work.Overd
 	return wire.ReadyRuns(runs.Runs), store.RunRef(runs.Next), err
 }
 
-// Claim implements work.Runs.
+// Claim implements [work.Runs].
 func (c *Client) Claim(ctx context.Context, id job.ID, attempts []store.Attempt) ([]store.ClaimOutcome, error) {
 	var claims wire.Claims
 	if err := c.do(ctx, call{method: http.MethodPost, path: session(id) + "/claims", body: wire.AttemptsOf(attempts), answer: &claims}); err != nil {
@@ -180,12 +180,12 @@ func (c *Client) Claim(ctx context.Context, id job.ID, attempts []store.Attempt)
 	return outcomes, nil
 }
 
-// Release implements work.Runs.
+// Release implements [work.Runs].
 func (c *Client) Release(ctx context.Context, id job.ID, attempts []store.Attempt) error {
 	return c.do(ctx, call{method: http.MethodPost, path: session(id) + "/releases", body: wire.AttemptsOf(attempts)})
 }
 
-// Finish implements work.Runs. Results too large for one request are split: output precedes its
+// Finish implements [work.Runs]. Results too large for one request are split: output precedes its
 // result.
 func (c *Client) Finish(ctx context.Context, id job.ID, results []store.Result) ([]store.FinishOutcome, error) {
 	var outcomes []store.FinishOutcome
@@ -246,7 +246,7 @@ func outputSize(chunks []store.OutputChunk) (size int) {
 	return size
 }
 
-// AppendOutput implements work.Store, in several requests if necessary.
+// AppendOutput implements [work.Store], in several requests if necessary.
 func (c *Client) AppendOutput(ctx context.Context, chunks []store.OutputChunk) error {
 	path, err := c.present()
 	if err != nil {
@@ -267,7 +267,7 @@ func (c *Client) AppendOutput(ctx context.Context, chunks []store.OutputChunk) e
 	return nil
 }
 
-// Mine implements work.Runs.
+// Mine implements [work.Runs].
 func (c *Client) Mine(ctx context.Context, id job.ID) ([]store.Run, error) {
 	var mine wire.Mine
 	if err := c.do(ctx, call{method: http.MethodGet, path: session(id) + "/runs", answer: &mine}); err != nil {
@@ -282,7 +282,7 @@ func (c *Client) Mine(ctx context.Context, id job.ID) ([]store.Run, error) {
 	return runs, nil
 }
 
-// Versions implements work.Runs.
+// Versions implements [work.Runs].
 func (c *Client) Versions(ctx context.Context, jobs []job.ID) ([]engine.JobVersion, error) {
 	path, err := c.present()
 	if err != nil {
@@ -298,7 +298,7 @@ func (c *Client) Versions(ctx context.Context, jobs []job.ID) ([]engine.JobVersi
 	return versions.List(), nil
 }
 
-// Over implements work.Runs.
+// Over implements [work.Runs].
 func (c *Client) Over(ctx context.Context, runs []job.ID) ([]job.ID, error) {
 	path, err := c.present()
 	if err != nil {
@@ -309,7 +309,7 @@ func (c *Client) Over(ctx context.Context, runs []job.ID) ([]job.ID, error) {
 	return over.Runs, err
 }
 
-// Calendars implements work.Store.
+// Calendars implements [work.Store].
 func (c *Client) Calendars(ctx context.Context) ([]*job.Calendar, error) {
 	var answer wire.Calendars
 	if err := c.do(ctx, call{method: http.MethodGet, path: "/calendars", answer: &answer}); err != nil {
@@ -326,7 +326,7 @@ func (c *Client) Calendars(ctx context.Context) ([]*job.Calendar, error) {
 	return list, nil
 }
 
-// StartBoot implements work.Store.
+// StartBoot implements [work.Store].
 func (c *Client) StartBoot(ctx context.Context, self store.Session, process job.ID) error {
 	return c.do(ctx, call{method: http.MethodPost, path: session(self.ID) + "/boot", body: wire.Boot{Process: process}})
 }
@@ -335,10 +335,10 @@ func (c *Client) StartBoot(ctx context.Context, self store.Session, process job.
 // chosen by the worker.
 var errHandOver = errors.New("a worker that reaches no store cannot hand work over; choose another node by place.labels")
 
-// Numbers implements work.Runs.
+// Numbers implements [work.Runs].
 func (c *Client) Numbers(context.Context, int, int64) (int64, error) { return 0, errHandOver }
 
-// HandOver implements work.Runs.
+// HandOver implements [work.Runs].
 func (c *Client) HandOver(context.Context, job.ID, []store.Handover) ([]store.HandedOver, error) {
 	return nil, errHandOver
 }

@@ -93,7 +93,7 @@ type starts struct {
 	now     func() time.Time
 }
 
-// Started implements worker.Observer.
+// Started implements [worker.Observer].
 func (s *starts) Started(late time.Duration) {
 	s.minutes.Add(s.now())
 	s.Observer.Started(late)

@@ -87,7 +87,7 @@ type connection struct {
 	beside *queue.Element // in byAddress, for a stranger
 }
 
-// Accept implements net.Listener.
+// Accept implements [net.Listener].
 func (c *connections) Accept() (net.Conn, error) {
 	for {
 		conn, err := c.Listener.Accept()
@@ -208,7 +208,7 @@ func (own *connection) shown() {
 	}
 }
 
-// Close implements net.Conn.
+// Close implements [net.Conn].
 func (own *connection) Close() error {
 	own.of.mu.Lock()
 	own.of.remove(own)
@@ -254,7 +254,7 @@ type strangersBody struct {
 	ended func()
 }
 
-// Read implements io.Reader.
+// Read implements [io.Reader].
 func (b *strangersBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err == io.EOF {

@@ -152,7 +152,7 @@ type limitAnnouncer struct {
 	tell func()
 }
 
-// Run implements executor.Executor.
+// Run implements [executor.Executor].
 func (t limitAnnouncer) Run(ctx context.Context, a executor.Attempt, out executor.Output) executor.Result {
 	if a.Job.Run.Shell.Limits != nil {
 		t.tell()

@@ -65,7 +65,7 @@ type overdue struct {
 // keepWithin bounds the keeping of alerts, which are logged in any case.
 const keepWithin = 5 * time.Second
 
-// Alerts implements node.Upkeep.
+// Alerts implements [node.Upkeep].
 func (o overdue) Alerts(ctx context.Context, limit int) ([]store.Alert, error) {
 	list, err := o.Upkeep.Alerts(ctx, limit)
 	if err == nil && len(list) > 0 {

@@ -95,7 +95,7 @@ func (s *Server) secretsOf(ctx context.Context, of work.SecretsOf) (map[string]s
 	return s.secrets.Values(ctx, of.Namespace, of.Names)
 }
 
-// Watchdog is the watchdog process of a server: see watchdog.Main. It returns the exit status.
+// Watchdog is the watchdog process of a server: see [watchdog.Main]. It returns the exit status.
 func Watchdog() int {
 	code := watchdog.Main(ReportDeath)
 	shell.RemoveOldScripts(os.TempDir()) // of the server: they may contain secrets

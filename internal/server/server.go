@@ -71,7 +71,7 @@ type Config struct {
 	Listening func(context.Context, *Server)
 }
 
-// Server is an open server. Use Open.
+// Server is an open server. Use [Open].
 type Server struct {
 	Config
 	manager  systemd

@@ -29,10 +29,10 @@ var ErrUpgrade = executor.ErrCarried
 func isUpgrade(ctx context.Context) bool { return errors.Is(context.Cause(ctx), ErrUpgrade) }
 
 const (
-	// carryOverFormat is the format of CarryOver. A version with another format must be restarted.
+	// carryOverFormat is the format of [CarryOver]. A version with another format must be restarted.
 	carryOverFormat = 1
 	// upgradeVariable is the message to the next version of the program: the number of the file
-	// with a CarryOver, or a query for its format.
+	// with a [CarryOver], or a query for its format.
 	upgradeVariable = "BELFRY_UPGRADE"
 	checkPrefix     = "check:"
 	// checkWithin bounds the check of the configuration by the next version.

@@ -22,7 +22,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Worker is a node that runs jobs for servers, without a store. Use OpenWorker.
+// Worker is a node that runs jobs for servers, without a store. Use [OpenWorker].
 type Worker struct {
 	parts  *Server // only its executors and its watchdog
 	remote *remote.Client

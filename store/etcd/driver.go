@@ -46,7 +46,7 @@ var (
 	keepAlive = 5 * time.Second
 )
 
-// driver implements replica.Driver.
+// driver implements [replica.Driver].
 type driver struct {
 	client *clientv3.Client
 	prefix string
@@ -102,17 +102,17 @@ func (d *driver) answered(before int64, h *etcdserverpb.ResponseHeader) error {
 	return nil
 }
 
-// Close implements replica.Driver.
+// Close implements [replica.Driver].
 func (d *driver) Close() error {
 	d.stop()
 	d.over.Wait()
 	return d.client.Close()
 }
 
-// Now implements replica.Driver: etcd has no clock.
+// Now implements [replica.Driver]: etcd has no clock.
 func (d *driver) Now(context.Context) (time.Time, bool, error) { return time.Time{}, false, nil }
 
-// Bounds implements replica.Driver.
+// Bounds implements [replica.Driver].
 func (d *driver) Bounds() (compares, size int) { return comparesMax, sizeMax }
 
 // failure translates an error of the client into an error of the store contract.
@@ -161,7 +161,7 @@ func ended(ctx context.Context, err error) error {
 	return failure(err)
 }
 
-// Get implements replica.Driver.
+// Get implements [replica.Driver].
 func (d *driver) Get(ctx context.Context, keys []string) ([][]byte, error) {
 	values := make([][]byte, 0, len(keys))
 	for len(keys) > 0 {
@@ -192,7 +192,7 @@ func (d *driver) Get(ctx context.Context, keys []string) ([][]byte, error) {
 	return values, nil
 }
 
-// Range implements replica.Driver.
+// Range implements [replica.Driver].
 func (d *driver) Range(ctx context.Context, from, to string, limit int, backwards bool) ([]replica.Pair, error) {
 	opts := []clientv3.OpOption{clientv3.WithRange(d.prefix + to), clientv3.WithLimit(int64(limit))}
 	if backwards {
@@ -219,7 +219,7 @@ func (d *driver) pair(kv *mvccpb.KeyValue) replica.Pair {
 	return replica.Pair{Key: strings.TrimPrefix(string(kv.Key), d.prefix), Value: kv.Value, Version: kv.ModRevision}
 }
 
-// Commit implements replica.Driver.
+// Commit implements [replica.Driver].
 func (d *driver) Commit(ctx context.Context, t *replica.Txn) (version int64, done bool, err error) {
 	if t.Adds && d.full.Load() {
 		return 0, false, fmt.Errorf("%w: etcd has less than %.0f %% of its quota left", store.ErrNoSpace, 100*roomLeast)
@@ -271,7 +271,7 @@ func nested(ops []clientv3.Op, compares int) (list []clientv3.Op) {
 	return list
 }
 
-// Tail implements replica.Driver.
+// Tail implements [replica.Driver].
 func (d *driver) Tail(ctx context.Context) (int64, error) {
 	within, cancel := bounded(ctx)
 	defer cancel()
@@ -289,7 +289,7 @@ func (d *driver) Tail(ctx context.Context) (int64, error) {
 	return r.Kvs[0].ModRevision, nil
 }
 
-// Follow implements replica.Driver.
+// Follow implements [replica.Driver].
 func (d *driver) Follow(ctx context.Context, apply func(replica.Update)) {
 	rest := restMin
 	for ctx.Err() == nil {

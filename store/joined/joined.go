@@ -38,12 +38,12 @@ type Control interface {
 // Options configure a joined store.
 type Options struct {
 	Log *slog.Logger
-	// OutboxMax is how many bytes may be in the outbox. Default: OutboxDefault.
+	// OutboxMax is how many bytes may be in the outbox. Default: [OutboxDefault].
 	OutboxMax int64
 	// Dir is the directory of output that waits while history is unreachable. Default: in
 	// memory.
 	Dir string
-	// OutputMax is the most bytes of waiting output. Default: OutputDefault.
+	// OutputMax is the most bytes of waiting output. Default: [OutputDefault].
 	OutputMax int64
 }
 
@@ -62,7 +62,7 @@ const (
 	warnShare = 50
 )
 
-// ErrOtherHistory is wrapped by New when the control store was used with another history.
+// ErrOtherHistory is wrapped by [New] when the control store was used with another history.
 var ErrOtherHistory = errors.New("the control store belongs to another history store: start with the one that it was used with, or with an empty control store")
 
 // Store combines a control store with a history.
@@ -148,10 +148,10 @@ func New(ctx context.Context, control Control, history store.History, opt Option
 	return s, s.look(ctx)
 }
 
-// meetMax is how long Open waits for history before it continues without it.
+// meetMax is how long [Open] waits for history before it continues without it.
 const meetMax = 10 * time.Second
 
-// Open is New for a history that may be unreachable: then Run opens it as soon as it is reachable,
+// Open is [New] for a history that may be unreachable: then Run opens it as soon as it is reachable,
 // and records wait as in any outage of history. Until then reads return the records of the outbox.
 // Open refuses a history that does not belong to the control store.
 func Open(ctx context.Context, control Control, history Opener, opt Options) (*Store, error) {
@@ -205,7 +205,7 @@ func (s *Store) MendKeys(ctx context.Context, fix bool) ([]engine.Damage, error)
 	return nil, nil
 }
 
-// Join implements store.Membership. The session reports whether it is this node's turn to ship,
+// Join implements [store.Membership]. The session reports whether it is this node's turn to ship,
 // unless it belongs to a worker that joins through this server.
 func (s *Store) Join(ctx context.Context, session store.Session) (store.Session, error) {
 	joined, err := s.Control.Join(ctx, session)
@@ -292,7 +292,7 @@ func (s *Store) Held(ctx context.Context) (state store.ConsumerState, err error)
 	return state, nil
 }
 
-// Plan implements store.Planning. Without room for claims the runs are only planned: each then
+// Plan implements [store.Planning]. Without room for claims the runs are only planned: each then
 // needs a separate claim, which is refused.
 func (s *Store) Plan(ctx context.Context, session job.ID, items []store.PlanItem) ([]store.PlanOutcome, []store.ClaimOutcome, error) {
 	if s.Status().Full < claimShare {
@@ -317,7 +317,7 @@ func (s *Store) Plan(ctx context.Context, session job.ID, items []store.PlanItem
 	return outcomes, slices.Repeat([]store.ClaimOutcome{{Verdict: store.Taken, Now: now}}, claims), err
 }
 
-// Claim implements store.Working. It is refused while the outbox only has space for the
+// Claim implements [store.Working]. It is refused while the outbox only has space for the
 // results of running attempts.
 func (s *Store) Claim(ctx context.Context, session job.ID, attempts []store.Attempt) ([]store.ClaimOutcome, error) {
 	if status := s.Status(); status.Full >= claimShare {
@@ -326,7 +326,7 @@ func (s *Store) Claim(ctx context.Context, session job.ID, attempts []store.Atte
 	return s.Control.Claim(ctx, session, attempts)
 }
 
-// Finish implements store.Working. Output goes to history, or waits for it in this process. If the
+// Finish implements [store.Working]. Output goes to history, or waits for it in this process. If the
 // record of an attempt is already in history, that record decides the result, which stays undecided
 // while history is away.
 func (s *Store) Finish(ctx context.Context, session job.ID, results []store.Result) ([]store.FinishOutcome, error) {
@@ -352,7 +352,7 @@ func (s *Store) Finish(ctx context.Context, session job.ID, results []store.Resu
 	return out, nil
 }
 
-// Report implements store.Working. Output is handled as by Finish.
+// Report implements [store.Working]. Output is handled as by Finish.
 func (s *Store) Report(ctx context.Context, r store.Report) (store.ReportOutcome, error) {
 	bare := r
 	bare.Result.Output = nil
@@ -410,7 +410,7 @@ func (s *Store) finishLate(ctx context.Context, session job.ID, results []store.
 	return err
 }
 
-// AppendOutput implements store.History: in history, or on this node until history is back.
+// AppendOutput implements [store.History]: in history, or on this node until history is back.
 // Later output must not overtake waiting output.
 func (s *Store) AppendOutput(ctx context.Context, chunks []store.OutputChunk) error {
 	if len(chunks) > store.MaxBatch {
@@ -425,7 +425,7 @@ func (s *Store) AppendOutput(ctx context.Context, chunks []store.OutputChunk) er
 	return s.spool.put(chunks)
 }
 
-// Expire implements store.History. While history is unreachable, no records expire.
+// Expire implements [store.History]. While history is unreachable, no records expire.
 func (s *Store) Expire(ctx context.Context, keep store.Retention) (more bool, err error) {
 	if keep.Jobs == nil {
 		if keep.Jobs, err = s.saidByJobs(ctx); err != nil {

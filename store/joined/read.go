@@ -13,7 +13,7 @@ import (
 )
 
 // readMax is the number of records of the outbox that a read examines, the latest first: the ends
-// of about a second. If more wait, older ones are missing, as Status shows.
+// of about a second. If more wait, older ones are missing, as [Status] shows.
 const readMax = 2000
 
 // Behind reports whether more records wait than a read examines, by the last check.
@@ -69,7 +69,7 @@ func with(list, fresh []store.Record) []store.Record {
 	return append(slices.DeleteFunc(list, func(r store.Record) bool { return newer[of(&r)] }), fresh...)
 }
 
-// Attempts implements store.History, over history and the outbox.
+// Attempts implements [store.History], over history and the outbox.
 func (s *Store) Attempts(ctx context.Context, q store.HistoryQuery) (list []store.Record, next store.RecordRef, err error) {
 	// The outbox first: so a record shipped between the two reads is found twice instead
 	// of missed.
@@ -99,7 +99,7 @@ func (s *Store) Attempts(ctx context.Context, q store.HistoryQuery) (list []stor
 	return list, next, nil
 }
 
-// AttemptsOf implements store.History. While history is away it finds a run whose end is in
+// AttemptsOf implements [store.History]. While history is away it finds a run whose end is in
 // the outbox, without the attempts in history, and a run in its first attempt.
 func (s *Store) AttemptsOf(ctx context.Context, run job.ID) (list []store.Record, err error) {
 	fresh, err := s.waiting(ctx, run, func(*store.Record) bool { return true })
@@ -124,7 +124,7 @@ func (s *Store) isFirstAttempt(ctx context.Context, run job.ID) bool {
 	return err == nil && r.Attempt <= 1
 }
 
-// Recent implements store.History.
+// Recent implements [store.History].
 func (s *Store) Recent(ctx context.Context, jobs []job.ID, n int) (lists [][]store.Record, err error) {
 	wanted := map[job.ID]bool{}
 	for _, uid := range jobs {
@@ -147,7 +147,7 @@ func (s *Store) Recent(ctx context.Context, jobs []job.ID, n int) (lists [][]sto
 	return c.Lists(), nil
 }
 
-// Aggregate implements store.History.
+// Aggregate implements [store.History].
 func (s *Store) Aggregate(ctx context.Context, q store.AggregateQuery) (list []store.Aggregate, err error) {
 	fresh, err := s.waiting(ctx, job.ID{}, func(r *store.Record) bool {
 		return q.Matches(r) && q.Within(r.Attempt.Ended)
@@ -229,7 +229,7 @@ func (s *Store) without(ctx context.Context, fresh []store.Record, from store.Ag
 	}
 }
 
-// Output implements store.History: from history and from the output that waits in this
+// Output implements [store.History]: from history and from the output that waits in this
 // process.
 func (s *Store) Output(ctx context.Context, run job.ID, attempt, fromSeq, limit int) (list []store.OutputChunk, err error) {
 	fresh := s.spool.of(run, attempt, fromSeq)
@@ -246,7 +246,7 @@ func (s *Store) Output(ctx context.Context, run job.ID, attempt, fromSeq, limit 
 	return list[:min(limit, len(list))], nil
 }
 
-// Cancel implements store.Working. A finished run is returned from history.
+// Cancel implements [store.Working]. A finished run is returned from history.
 func (s *Store) Cancel(ctx context.Context, run job.ID, by, reason string) (store.Run, error) {
 	out, err := s.Control.Cancel(ctx, run, by, reason)
 	if !errors.Is(err, store.ErrNotFound) {

@@ -32,32 +32,32 @@ func newMap() *table {
 	}
 }
 
-// Attach implements replica.Local.
+// Attach implements [replica.Local].
 func (d *table) Attach(apply func(replica.Update)) {
 	d.apply = apply
 	apply(replica.Update{Whole: true})
 }
 
-// Follow implements replica.Driver. A local driver has no followers.
+// Follow implements [replica.Driver]. A local driver has no followers.
 func (d *table) Follow(context.Context, func(replica.Update)) {}
 
-// Now implements replica.Driver with the clock of the store's options.
+// Now implements [replica.Driver] with the clock of the store's options.
 func (d *table) Now(context.Context) (time.Time, bool, error) { return time.Time{}, false, nil }
 
-// Close implements replica.Driver.
+// Close implements [replica.Driver].
 func (d *table) Close() error { return nil }
 
-// Bounds implements replica.Driver: it has none.
+// Bounds implements [replica.Driver]: it has none.
 func (d *table) Bounds() (compares, size int) { return math.MaxInt32, math.MaxInt32 }
 
-// Tail implements replica.Driver.
+// Tail implements [replica.Driver].
 func (d *table) Tail(context.Context) (int64, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.version, nil
 }
 
-// Get implements replica.Driver.
+// Get implements [replica.Driver].
 func (d *table) Get(_ context.Context, keys []string) ([][]byte, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -69,7 +69,7 @@ func (d *table) Get(_ context.Context, keys []string) ([][]byte, error) {
 	return values, nil
 }
 
-// Range implements replica.Driver.
+// Range implements [replica.Driver].
 func (d *table) Range(_ context.Context, from, to string, limit int, backwards bool) (list []replica.Pair, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -87,7 +87,7 @@ func (d *table) Range(_ context.Context, from, to string, limit int, backwards b
 	return list, nil
 }
 
-// Commit implements replica.Driver.
+// Commit implements [replica.Driver].
 func (d *table) Commit(_ context.Context, t *replica.Txn) (version int64, done bool, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -37,7 +37,7 @@ type late struct {
 // lateBy is the number of commits before a late one: it follows its repetition.
 const lateBy = 2
 
-// Commit implements replica.Driver.
+// Commit implements [replica.Driver].
 func (d *faultyDriver) Commit(_ context.Context, t *replica.Txn) (version int64, done bool, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -21,7 +21,7 @@ import (
 type Options struct {
 	// Now is the store's clock. Default: the clock of the machine.
 	Now func() time.Time
-	// LookAhead is how far ahead runs may be planned. Default: store.LookAheadDefault.
+	// LookAhead is how far ahead runs may be planned. Default: [store.LookAheadDefault].
 	LookAhead time.Duration
 	// Defaults are the values of settings that jobs omit.
 	Defaults job.Defaults
@@ -29,7 +29,7 @@ type Options struct {
 	// store locked. Default: by the clock and at random.
 	NewID func() job.ID
 	// Revisions is how many definitions of a job are kept. Default:
-	// store.RevisionsDefault.
+	// [store.RevisionsDefault].
 	Revisions int
 	// Records is how many finished attempts are kept at least; once there are twice as many, the
 	// oldest are removed. Default: no bound but Expire.
@@ -54,7 +54,7 @@ func New(opt Options) *Store {
 }
 
 // Control is a store in memory without history: ended attempts are in its feed, for
-// store.ConsumerHistory. It is safe for concurrent use.
+// [store.ConsumerHistory]. It is safe for concurrent use.
 type Control struct{ *replica.Control }
 
 // NewControl returns an empty store without history.
@@ -89,5 +89,5 @@ func parts(opt *Options) (replica.Driver, replica.Options) {
 	}
 }
 
-// EventsElsewhere implements store.Control: all events are of this process.
+// EventsElsewhere implements [store.Control]: all events are of this process.
 func (s *Store) EventsElsewhere(context.Context) <-chan []store.Event { return nil }

@@ -29,10 +29,10 @@ import (
 	"github.com/belfry-cron/belfry/store/internal/sqldb"
 )
 
-// Options configure Open beside the address. The zero value is valid.
+// Options configure [Open] beside the address. The zero value is valid.
 type Options = sqldb.Options
 
-// AddressError is an error in the address given to Open or Check.
+// AddressError is an error in the address given to [Open] or [Check].
 type AddressError = sqldb.AddressError
 
 // Store is a database. Its methods may be called by any goroutine.
@@ -64,7 +64,7 @@ func Open(ctx context.Context, text string, o Options) (*Store, error) {
 	return &Store{s}, nil
 }
 
-// database implements sqldb.DB.
+// database implements [sqldb.DB].
 type database struct{ pool *sql.DB }
 
 // connect makes the pool and its first connection.
@@ -94,10 +94,10 @@ type connector struct {
 	within    time.Duration
 }
 
-// Driver implements driver.Connector.
+// Driver implements [driver.Connector].
 func (c *connector) Driver() driver.Driver { return c.hosts[0].Driver() }
 
-// Connect implements driver.Connector. A server may accept connections and stay silent, and
+// Connect implements [driver.Connector]. A server may accept connections and stay silent, and
 // the driver bounds only the first step.
 func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	var failures error
@@ -175,47 +175,47 @@ func (d *database) begin(ctx context.Context, statement string) (sqldb.Tx, error
 	return t, nil
 }
 
-// Begin implements sqldb.DB. Sessions are set to READ COMMITTED.
+// Begin implements [sqldb.DB]. Sessions are set to READ COMMITTED.
 func (d *database) Begin(ctx context.Context, _ bool) (sqldb.Tx, error) {
 	return d.begin(ctx, "start transaction")
 }
 
-// Snapshot implements sqldb.DB.
+// Snapshot implements [sqldb.DB].
 func (d *database) Snapshot(ctx context.Context) (sqldb.Tx, error) {
 	return d.begin(ctx, "set transaction isolation level repeatable read;start transaction read only")
 }
 
-// KeepsNotices implements sqldb.DB.
+// KeepsNotices implements [sqldb.DB].
 func (d *database) KeepsNotices() bool { return true }
 
-// Alone implements sqldb.DB.
+// Alone implements [sqldb.DB].
 func (d *database) Alone() bool { return false }
 
-// Caches implements sqldb.DB.
+// Caches implements [sqldb.DB].
 func (d *database) Caches() bool { return false }
 
-// Lateral implements sqldb.DB: MariaDB does not support it.
+// Lateral implements [sqldb.DB]: MariaDB does not support it.
 func (d *database) Lateral() bool { return false }
 
-// Failures implements sqldb.DB. An index has all rows: the column is computed for it.
+// Failures implements [sqldb.DB]. An index has all rows: the column is computed for it.
 func (d *database) Failures() (from, condition string) { return "", "h.failed = 1" }
 
-// Paused implements sqldb.DB, in the same way.
+// Paused implements [sqldb.DB], in the same way.
 func (d *database) Paused() string { return "j.paused = 1" }
 
-// Clock implements sqldb.DB. It is of the statement, and each reads it.
+// Clock implements [sqldb.DB]. It is of the statement, and each reads it.
 func (d *database) Clock() string {
 	return "timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)) * 1000"
 }
 
-// Era implements sqldb.DB.
+// Era implements [sqldb.DB].
 func (d *database) Era() int64 { return 0 }
 
-// Partition implements sqldb.DB: history has no parts. Servers want the partitioning column in each
+// Partition implements [sqldb.DB]: history has no parts. Servers want the partitioning column in each
 // unique key, and lock the whole table to change parts.
 func (d *database) Partition(context.Context, int64, int64) error { return nil }
 
-// Close implements sqldb.DB.
+// Close implements [sqldb.DB].
 func (d *database) Close() error { return d.pool.Close() }
 
 // The error numbers that matter to a call.
@@ -298,7 +298,7 @@ func unreached(err error) error {
 	return &failure{err, store.ErrAway}
 }
 
-// Fault implements sqldb.DB.
+// Fault implements [sqldb.DB].
 func (d *database) Fault(err error) sqldb.Fault {
 	switch number(err) {
 	case 0:
@@ -330,7 +330,7 @@ const (
 	lookMax   = 320 * time.Millisecond
 )
 
-// Notify implements sqldb.DB: a row for each payload counts its notices. Each pair of node and kind
+// Notify implements [sqldb.DB]: a row for each payload counts its notices. Each pair of node and kind
 // of change has a row, and no two nodes write the same one.
 func (d *database) Notify(ctx context.Context, payload string) error {
 	var t text
@@ -339,7 +339,7 @@ func (d *database) Notify(ctx context.Context, payload string) error {
 	return err
 }
 
-// Listen implements sqldb.DB.
+// Listen implements [sqldb.DB].
 func (d *database) Listen(ctx context.Context, begun func(), do func(payload string)) error {
 	if _, err := d.pool.ExecContext(ctx, fmt.Sprintf("delete from notices where at_time < utc_timestamp(6) - interval %d second", int(noticeLife.Seconds()))); err != nil {
 		return err

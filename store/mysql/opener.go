@@ -6,7 +6,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// URL returns an opener for the database at an address, for belfry.New. See Open. Defaults that
+// URL returns an opener for the database at an address, for belfry.New. See [Open]. Defaults that
 // servers on the same store have applied stay.
 func URL(address string) store.Opener {
 	return store.Opening(func(ctx context.Context) (*Store, error) { return Open(ctx, address, Options{KeepDefaults: true}) })

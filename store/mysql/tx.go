@@ -54,7 +54,7 @@ func (t *tx) failed(err error) error {
 	return err
 }
 
-// Ask implements sqldb.Tx.
+// Ask implements [sqldb.Tx].
 func (t *tx) Ask(ctx context.Context, questions ...sqldb.Question) sqldb.Rows {
 	for _, q := range questions {
 		t.add(q.Text, q.Args)
@@ -68,7 +68,7 @@ func (t *tx) Ask(ctx context.Context, questions ...sqldb.Question) sqldb.Rows {
 	return r
 }
 
-// Exec implements sqldb.Tx.
+// Exec implements [sqldb.Tx].
 func (t *tx) Exec(ctx context.Context, statement string, args ...any) error {
 	t.add(statement, args)
 	return t.relieve(ctx)
@@ -83,10 +83,10 @@ func (t *tx) relieve(ctx context.Context) error {
 	return t.failed(err)
 }
 
-// Whole implements sqldb.Tx. The server finds the plan itself.
+// Whole implements [sqldb.Tx]. The server finds the plan itself.
 func (t *tx) Whole() {}
 
-// Write implements sqldb.Tx.
+// Write implements [sqldb.Tx].
 func (t *tx) Write(ctx context.Context, op sqldb.Op, b *sqldb.Batch) error {
 	for row := 0; row < b.Len(); {
 		if t.pending.Len() > 0 {
@@ -100,7 +100,7 @@ func (t *tx) Write(ctx context.Context, op sqldb.Op, b *sqldb.Batch) error {
 	return nil
 }
 
-// Commit implements sqldb.Tx.
+// Commit implements [sqldb.Tx].
 func (t *tx) Commit(ctx context.Context) (sent bool, err error) {
 	t.add("commit", nil)
 	_, err = t.conn.ExecContext(ctx, t.take())
@@ -111,7 +111,7 @@ func (t *tx) Commit(ctx context.Context) (sent bool, err error) {
 	return false, nil
 }
 
-// Rollback implements sqldb.Tx.
+// Rollback implements [sqldb.Tx].
 func (t *tx) Rollback() {
 	if t.conn == nil {
 		return
@@ -134,7 +134,7 @@ func (t *tx) release() {
 	t.conn = nil
 }
 
-// rows implements sqldb.Rows.
+// rows implements [sqldb.Rows].
 type rows struct {
 	rows  *sql.Rows
 	left  int // number of questions after this one
@@ -199,14 +199,14 @@ func (r *rows) fail(err error) {
 	r.rows, r.err = nil, marked(err)
 }
 
-// Close implements sqldb.Rows.
+// Close implements [sqldb.Rows].
 func (r *rows) Close() {
 	if r.rows != nil {
 		r.fail(nil)
 	}
 }
 
-// Err implements sqldb.Rows.
+// Err implements [sqldb.Rows].
 func (r *rows) Err() error { return r.err }
 
 func (r *rows) cell() *cell {
@@ -224,7 +224,7 @@ type cell struct {
 	bytes  []byte // valid until the next row
 }
 
-// Scan implements sql.Scanner.
+// Scan implements [sql.Scanner].
 func (c *cell) Scan(v any) error {
 	c.number, c.bytes = 0, nil
 	switch v := v.(type) {

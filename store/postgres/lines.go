@@ -25,7 +25,7 @@ type line struct {
 	of *lines
 }
 
-// Close implements net.Conn.
+// Close implements [net.Conn].
 func (l *line) Close() error {
 	l.of.mu.Lock()
 	delete(l.of.open, l)

@@ -32,10 +32,10 @@ import (
 	"github.com/belfry-cron/belfry/store/internal/sqldb"
 )
 
-// Options configure Open beside the address. The zero value is valid.
+// Options configure [Open] beside the address. The zero value is valid.
 type Options = sqldb.Options
 
-// AddressError is an error in the address given to Open or Check.
+// AddressError is an error in the address given to [Open] or [Check].
 type AddressError = sqldb.AddressError
 
 // Store is a database. Its methods may be called by any goroutine.
@@ -112,7 +112,7 @@ func Open(ctx context.Context, address string, o Options) (*Store, error) {
 	return &Store{s}, nil
 }
 
-// database implements sqldb.DB.
+// database implements [sqldb.DB].
 type database struct {
 	pool   *pgxpool.Pool
 	lines  lines
@@ -251,33 +251,33 @@ func (d *database) hasLetters(ctx context.Context) error {
 	return err
 }
 
-// KeepsNotices implements sqldb.DB.
+// KeepsNotices implements [sqldb.DB].
 func (d *database) KeepsNotices() bool { return false }
 
-// Alone implements sqldb.DB.
+// Alone implements [sqldb.DB].
 func (d *database) Alone() bool { return false }
 
-// Caches implements sqldb.DB.
+// Caches implements [sqldb.DB].
 func (d *database) Caches() bool { return true }
 
-// Lateral implements sqldb.DB. A statement opens all parts of history.
+// Lateral implements [sqldb.DB]. A statement opens all parts of history.
 func (d *database) Lateral() bool { return true }
 
-// Failures implements sqldb.DB.
+// Failures implements [sqldb.DB].
 func (d *database) Failures() (from, condition string) { return "", sqldb.Failed }
 
-// Paused implements sqldb.DB.
+// Paused implements [sqldb.DB].
 func (d *database) Paused() string { return "j.paused_at <> 0" }
 
-// Clock implements sqldb.DB.
+// Clock implements [sqldb.DB].
 func (d *database) Clock() string {
 	return "(extract(epoch from clock_timestamp()) * 1000000)::bigint * 1000"
 }
 
-// Era implements sqldb.DB.
+// Era implements [sqldb.DB].
 func (d *database) Era() int64 { return d.era.Load() }
 
-// Close implements sqldb.DB.
+// Close implements [sqldb.DB].
 func (d *database) Close() error {
 	defer time.AfterFunc(closeMax, d.lines.end).Stop()
 	d.pool.Close()
@@ -288,13 +288,13 @@ func (d *database) Close() error {
 // database: listeners filter by the payload, which begins with the schema.
 const channel = "belfry"
 
-// Notify implements sqldb.DB.
+// Notify implements [sqldb.DB].
 func (d *database) Notify(ctx context.Context, payload string) error {
 	_, err := d.pool.Exec(ctx, "select pg_notify($1, current_schema || ' ' || $2)", channel, payload)
 	return brief(err)
 }
 
-// Listen implements sqldb.DB, on a separate connection.
+// Listen implements [sqldb.DB], on a separate connection.
 func (d *database) Listen(ctx context.Context, begun func(), do func(payload string)) error {
 	conn, err := pgx.ConnectConfig(ctx, d.pool.Config().ConnConfig)
 	if err != nil {

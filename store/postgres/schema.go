@@ -119,7 +119,7 @@ const (
 	partMax = "200ms"
 )
 
-// Partition implements sqldb.DB. Usually it does nothing.
+// Partition implements [sqldb.DB]. Usually it does nothing.
 func (d *database) Partition(ctx context.Context, now, before int64) error {
 	parts, err := d.parts(ctx)
 	if err != nil {

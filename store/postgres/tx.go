@@ -39,12 +39,12 @@ func (d *database) begin(ctx context.Context, statement string) (sqldb.Tx, error
 	return t, nil
 }
 
-// Begin implements sqldb.DB.
+// Begin implements [sqldb.DB].
 func (d *database) Begin(ctx context.Context, _ bool) (sqldb.Tx, error) {
 	return d.begin(ctx, "begin isolation level read committed")
 }
 
-// Snapshot implements sqldb.DB.
+// Snapshot implements [sqldb.DB].
 func (d *database) Snapshot(ctx context.Context) (sqldb.Tx, error) {
 	return d.begin(ctx, "begin isolation level repeatable read read only")
 }
@@ -64,7 +64,7 @@ func (t *tx) send(ctx context.Context, answers int) (pgx.BatchResults, error) {
 	return results, nil
 }
 
-// Ask implements sqldb.Tx.
+// Ask implements [sqldb.Tx].
 func (t *tx) Ask(ctx context.Context, questions ...sqldb.Question) sqldb.Rows {
 	for _, q := range questions {
 		t.queue.Queue(t.db.statement(q.Text), q.Args...)
@@ -78,16 +78,16 @@ func (t *tx) Ask(ctx context.Context, questions ...sqldb.Question) sqldb.Rows {
 	return r
 }
 
-// Exec implements sqldb.Tx.
+// Exec implements [sqldb.Tx].
 func (t *tx) Exec(_ context.Context, text string, args ...any) error {
 	t.queue.Queue(t.db.statement(text), args...)
 	return nil
 }
 
-// Whole implements sqldb.Tx.
+// Whole implements [sqldb.Tx].
 func (t *tx) Whole() { t.queue.Queue("set local enable_seqscan = on") }
 
-// Write implements sqldb.Tx.
+// Write implements [sqldb.Tx].
 func (t *tx) Write(_ context.Context, op sqldb.Op, b *sqldb.Batch) error {
 	w := t.db.written(op, b)
 	n := len(b.Columns)
@@ -117,7 +117,7 @@ func first(b *sqldb.Batch, column int) any {
 	return b.Blobs[column][0]
 }
 
-// Commit implements sqldb.Tx.
+// Commit implements [sqldb.Tx].
 func (t *tx) Commit(ctx context.Context) (unknown bool, err error) {
 	if !t.sent && t.queue.Len() == 1 {
 		return false, nil // nothing but the beginning was sent
@@ -138,7 +138,7 @@ func (t *tx) Commit(ctx context.Context) (unknown bool, err error) {
 	return false, nil
 }
 
-// Rollback implements sqldb.Tx.
+// Rollback implements [sqldb.Tx].
 func (t *tx) Rollback() {
 	if t.conn == nil {
 		return
@@ -439,7 +439,7 @@ func fault(err error) error {
 	return err
 }
 
-// Fault implements sqldb.DB.
+// Fault implements [sqldb.DB].
 func (d *database) Fault(err error) sqldb.Fault {
 	var pgErr *pgconn.PgError
 	var connect *pgconn.ConnectError

@@ -59,7 +59,7 @@ var (
 	telling    = rueidis.NewLuaScript("return redis.call('TIME')") // with a key, so that its master runs it
 )
 
-// driver implements replica.Driver.
+// driver implements [replica.Driver].
 type driver struct {
 	keys keys
 	a    location
@@ -87,7 +87,7 @@ func newDriver(client rueidis.Client, a location) *driver {
 	return d
 }
 
-// Close implements replica.Driver.
+// Close implements [replica.Driver].
 func (d *driver) Close() error {
 	d.stop()
 	d.over.Wait()
@@ -139,10 +139,10 @@ func (d *driver) redial(failed rueidis.Client) {
 	})
 }
 
-// Bounds implements replica.Driver.
+// Bounds implements [replica.Driver].
 func (d *driver) Bounds() (compares, size int) { return comparesMax, sizeMax }
 
-// Now implements replica.Driver.
+// Now implements [replica.Driver].
 func (d *driver) Now(ctx context.Context) (now time.Time, _ bool, err error) {
 	err = d.call(ctx, func(ctx context.Context, c rueidis.Client) error {
 		parts, err := telling.Exec(ctx, c, []string{d.keys.meta}, nil).AsIntSlice()
@@ -154,7 +154,7 @@ func (d *driver) Now(ctx context.Context) (now time.Time, _ bool, err error) {
 	return now, true, err
 }
 
-// Tail implements replica.Driver.
+// Tail implements [replica.Driver].
 func (d *driver) Tail(ctx context.Context) (version int64, err error) {
 	err = d.call(ctx, func(ctx context.Context, c rueidis.Client) error {
 		version, err = c.Do(ctx, c.B().Hget().Key(d.keys.meta).Field("tail").Build()).AsInt64()
@@ -175,7 +175,7 @@ func pairOf(key, value string) replica.Pair {
 	return replica.Pair{Key: key, Value: []byte(value[stampSize:]), Version: int64(binary.BigEndian.Uint64([]byte(value[:stampSize])))}
 }
 
-// Get implements replica.Driver.
+// Get implements [replica.Driver].
 func (d *driver) Get(ctx context.Context, keys []string) ([][]byte, error) {
 	values := make([][]byte, 0, len(keys))
 	for len(keys) > 0 {
@@ -215,7 +215,7 @@ func (d *driver) read(ctx context.Context, keys []string) (pairs []replica.Pair,
 	return pairs, err
 }
 
-// Range implements replica.Driver.
+// Range implements [replica.Driver].
 func (d *driver) Range(ctx context.Context, from, to string, limit int, backwards bool) (list []replica.Pair, err error) {
 	var found []string
 	err = d.call(ctx, func(ctx context.Context, c rueidis.Client) error {
@@ -240,7 +240,7 @@ func (d *driver) Range(ctx context.Context, from, to string, limit int, backward
 	return list, err
 }
 
-// Commit implements replica.Driver.
+// Commit implements [replica.Driver].
 func (d *driver) Commit(ctx context.Context, t *replica.Txn) (version int64, done bool, err error) {
 	if t.Adds && d.full.Load() {
 		return 0, false, fmt.Errorf("%w: Redis has less than %.0f %% of maxmemory left", store.ErrNoSpace, 100*roomLeast)

@@ -72,7 +72,7 @@ func parseEntry(e rueidis.XRangeEntry) (is entry, err error) {
 	return is, nil
 }
 
-// Follow implements replica.Driver.
+// Follow implements [replica.Driver].
 func (d *driver) Follow(ctx context.Context, apply func(replica.Update)) {
 	rest := restMin
 	var at *place // position of the copy, nil until it is filled

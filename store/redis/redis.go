@@ -45,7 +45,7 @@ func Open(ctx context.Context, url string, opt Options) (*Store, error) {
 	return replica.Open(ctx, d, opt)
 }
 
-// OpenControl is Open for a store whose history is elsewhere: see package joined.
+// OpenControl is [Open] for a store whose history is elsewhere: see package joined.
 func OpenControl(ctx context.Context, url string, opt Options) (*Control, error) {
 	d, err := driverOf(ctx, url)
 	if err != nil {

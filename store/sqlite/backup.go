@@ -97,7 +97,7 @@ func syncFile(name string) error {
 	return fileError(errors.Join(f.Sync(), f.Close()))
 }
 
-// Restored is the result of Restore.
+// Restored is the result of [Restore].
 type Restored = sqldb.Restored
 
 // Restore makes a store from a backup at a new path: it refuses the path of an existing database,

@@ -11,9 +11,9 @@
 //
 // # Errors
 //
-// Open returns an error that wraps store.ErrDamaged for a file that SQLite cannot read, and
-// ErrInUse when another process has it open. Any method may return an error that wraps
-// store.ErrNoSpace or store.ErrReadOnly.
+// Open returns an error that wraps [store.ErrDamaged] for a file that SQLite cannot read, and
+// [ErrInUse] when another process has it open. Any method may return an error that wraps
+// [store.ErrNoSpace] or [store.ErrReadOnly].
 package sqlite
 
 import (
@@ -33,13 +33,13 @@ import (
 	"github.com/belfry-cron/belfry/store/internal/sqldb"
 )
 
-// ErrInUse is returned by Open when another process has the database open.
+// ErrInUse is returned by [Open] when another process has the database open.
 var ErrInUse = errors.New("is in use by another process")
 
 // errClosed is returned by calls after Close.
 var errClosed = sqldb.ErrClosed
 
-// Options configure Open. The zero value is valid.
+// Options configure [Open]. The zero value is valid.
 type Options = sqldb.Options
 
 const (
@@ -62,7 +62,7 @@ type Store struct {
 
 var _ store.Store = (*Store)(nil)
 
-// database implements sqldb.DB.
+// database implements [sqldb.DB].
 type database struct {
 	path    string
 	now     func() time.Time
@@ -81,7 +81,7 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 	return open(ctx, path, o, 0)
 }
 
-// open is Open with a bound for the pages of the file, 0 for none.
+// open is [Open] with a bound for the pages of the file, 0 for none.
 func open(ctx context.Context, path string, o Options, pages int) (*Store, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -277,7 +277,7 @@ func interruptible(ctx context.Context, c *conn) (release func()) {
 	}
 }
 
-// describe adds the file and a remedy to an error of Open.
+// describe adds the file and a remedy to an error of [Open].
 func describe(path string, err error) error {
 	switch {
 	case errors.Is(err, store.ErrDamaged):
@@ -302,49 +302,49 @@ func fileError(err error) error {
 	return err
 }
 
-// KeepsNotices implements sqldb.DB.
+// KeepsNotices implements [sqldb.DB].
 func (d *database) KeepsNotices() bool { return false }
 
-// Alone implements sqldb.DB.
+// Alone implements [sqldb.DB].
 func (d *database) Alone() bool { return true }
 
-// Caches implements sqldb.DB.
+// Caches implements [sqldb.DB].
 func (d *database) Caches() bool { return false }
 
-// Lateral implements sqldb.DB: SQLite does not support it.
+// Lateral implements [sqldb.DB]: SQLite does not support it.
 func (d *database) Lateral() bool { return false }
 
-// Failures implements sqldb.DB. Without statistics SQLite prefers the table.
+// Failures implements [sqldb.DB]. Without statistics SQLite prefers the table.
 func (d *database) Failures() (from, condition string) {
 	return " indexed by history_failed", sqldb.Failed
 }
 
-// Paused implements sqldb.DB.
+// Paused implements [sqldb.DB].
 func (d *database) Paused() string { return "j.paused_at <> 0" }
 
-// Clock implements sqldb.DB: it is the clock of the process, from the options.
+// Clock implements [sqldb.DB]: it is the clock of the process, from the options.
 func (d *database) Clock() string { return "" }
 
-// Era implements sqldb.DB.
+// Era implements [sqldb.DB].
 func (d *database) Era() int64 { return d.writer.era.Load() }
 
-// Notify implements sqldb.DB: there are no other nodes.
+// Notify implements [sqldb.DB]: there are no other nodes.
 func (d *database) Notify(context.Context, string) error { return nil }
 
-// Listen implements sqldb.DB.
+// Listen implements [sqldb.DB].
 func (d *database) Listen(ctx context.Context, begun func(), _ func(string)) error {
 	begun()
 	<-ctx.Done()
 	return ctx.Err()
 }
 
-// Partition implements sqldb.DB: history has no parts.
+// Partition implements [sqldb.DB]: history has no parts.
 func (d *database) Partition(context.Context, int64, int64) error { return nil }
 
-// Fault implements sqldb.DB: what has failed would fail again.
+// Fault implements [sqldb.DB]: what has failed would fail again.
 func (d *database) Fault(error) sqldb.Fault { return sqldb.Final }
 
-// Close implements sqldb.DB. It waits for current calls, writes the log back and closes the file.
+// Close implements [sqldb.DB]. It waits for current calls, writes the log back and closes the file.
 func (d *database) Close() error {
 	close(d.closed)
 	var errs []error

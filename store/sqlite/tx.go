@@ -30,7 +30,7 @@ type tx struct {
 
 var _ sqldb.Tx = (*tx)(nil)
 
-// Begin implements sqldb.DB.
+// Begin implements [sqldb.DB].
 func (d *database) Begin(ctx context.Context, adds bool) (sqldb.Tx, error) {
 	w := d.writer
 	if err := w.take(ctx); err != nil {
@@ -44,7 +44,7 @@ func (d *database) Begin(ctx context.Context, adds bool) (sqldb.Tx, error) {
 	return t, nil
 }
 
-// Snapshot implements sqldb.DB.
+// Snapshot implements [sqldb.DB].
 func (d *database) Snapshot(ctx context.Context) (sqldb.Tx, error) {
 	var c *conn
 	select {
@@ -62,14 +62,14 @@ func (d *database) Snapshot(ctx context.Context) (sqldb.Tx, error) {
 	return t, nil
 }
 
-// Ask implements sqldb.Tx.
+// Ask implements [sqldb.Tx].
 func (t *tx) Ask(_ context.Context, questions ...sqldb.Question) sqldb.Rows {
 	r := &rows{t: t, left: questions}
 	r.More()
 	return r
 }
 
-// Exec implements sqldb.Tx.
+// Exec implements [sqldb.Tx].
 func (t *tx) Exec(_ context.Context, text string, args ...any) error {
 	if strings.HasPrefix(text, "update active ") {
 		t.d.writer.era.Add(1) // it changes runs in the cache of steps
@@ -81,7 +81,7 @@ func (t *tx) Exec(_ context.Context, text string, args ...any) error {
 	return t.fail(q.exec())
 }
 
-// Write implements sqldb.Tx.
+// Write implements [sqldb.Tx].
 func (t *tx) Write(_ context.Context, op sqldb.Op, b *sqldb.Batch) error {
 	if !t.c.inTransaction() {
 		return t.fail(errUndone)
@@ -109,16 +109,16 @@ func (t *tx) Write(_ context.Context, op sqldb.Op, b *sqldb.Batch) error {
 	return nil
 }
 
-// Whole implements sqldb.Tx. SQLite finds the way alone.
+// Whole implements [sqldb.Tx]. SQLite finds the way alone.
 func (t *tx) Whole() {}
 
-// Commit implements sqldb.Tx. A commit that fails was not done.
+// Commit implements [sqldb.Tx]. A commit that fails was not done.
 func (t *tx) Commit(context.Context) (sent bool, err error) {
 	t.over = true
 	return false, t.d.writer.join(t)
 }
 
-// Rollback implements sqldb.Tx.
+// Rollback implements [sqldb.Tx].
 func (t *tx) Rollback() {
 	switch {
 	case t.over:
@@ -194,7 +194,7 @@ func room(n int) int {
 	return max(n, min(size, setMax/2))
 }
 
-// rows implements sqldb.Rows.
+// rows implements [sqldb.Rows].
 type rows struct {
 	t    *tx
 	q    *stmt // nil after the last row of the question

@@ -12,7 +12,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// The feed of ended attempts: see store.Feed.
+// The feed of ended attempts: see [store.Feed].
 var feedTests = []test{
 	{"each consumer receives an ended run until it acknowledges it", func(e *env) {
 		e.consume(store.Consumer{Name: "mail"})

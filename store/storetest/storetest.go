@@ -43,7 +43,7 @@ const (
 	revisions = 5
 )
 
-// Run tests a store. Tests of concurrent load are short with testing.Short.
+// Run tests a store. Tests of concurrent load are short with [testing.Short].
 func Run(t *testing.T, open Open) {
 	run(t, open, unfinishedTests)
 	RunJoined(t, open)

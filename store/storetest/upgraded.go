@@ -11,7 +11,7 @@ import (
 // UpgradedAt is a moment at which the fixtures of stores of earlier versions continue.
 var UpgradedAt = time.Date(2026, 11, 20, 12, 0, 5, 0, time.UTC)
 
-// Upgraded checks that a store made from the fixture of an earlier version, at UpgradedAt, has all
+// Upgraded checks that a store made from the fixture of an earlier version, at [UpgradedAt], has all
 // its data and works. Each release line leaves a fixture in testdata of each store, with the same
 // jobs and runs.
 func Upgraded(t *testing.T, s store.Store) {

@@ -13,7 +13,7 @@ import (
 // standbyName is the primary's name of a standby.
 const standbyName = "standby"
 
-// SynchronousStandby are settings for StartPostgres that make commits wait for a standby.
+// SynchronousStandby are settings for [StartPostgres] that make commits wait for a standby.
 var SynchronousStandby = []string{"synchronous_standby_names = '" + standbyName + "'", "synchronous_commit = on"}
 
 // Standby starts a standby of p, and waits until p's commits wait for it.

@@ -114,7 +114,7 @@ func RunCore(seed uint64, d time.Duration) (*Core, error) {
 	return runCore(seed, d, nil, nil)
 }
 
-// RunCoreInParts is RunCore on a store whose steps compare when they commit, as those on etcd and
+// RunCoreInParts is [RunCore] on a store whose steps compare when they commit, as those on etcd and
 // Redis: one commit in twenty loses its race or is done in part, and is repeated. Commits of a plan,
 // a claim or a report may also get no answer, done or not, or come after their repetition. It counts
 // these fates.
@@ -150,19 +150,19 @@ func (s *repeating) do(call func() error) {
 	}
 }
 
-// Plan implements store.Planning.
+// Plan implements [store.Planning].
 func (s *repeating) Plan(ctx context.Context, session job.ID, items []store.PlanItem) (out []store.PlanOutcome, claims []store.ClaimOutcome, err error) {
 	s.do(func() error { out, claims, err = s.Store.Plan(ctx, session, items); return err })
 	return out, claims, err
 }
 
-// Claim implements store.Working.
+// Claim implements [store.Working].
 func (s *repeating) Claim(ctx context.Context, session job.ID, attempts []store.Attempt) (out []store.ClaimOutcome, err error) {
 	s.do(func() error { out, err = s.Store.Claim(ctx, session, attempts); return err })
 	return out, err
 }
 
-// Finish implements store.Working.
+// Finish implements [store.Working].
 func (s *repeating) Finish(ctx context.Context, session job.ID, results []store.Result) (out []store.FinishOutcome, err error) {
 	s.do(func() error { out, err = s.Store.Finish(ctx, session, results); return err })
 	return out, err

@@ -363,7 +363,7 @@ func (c *checker) isAccounted(e change, at time.Time) bool {
 	return false
 }
 
-// Leave implements store.Membership.
+// Leave implements [store.Membership].
 func (t *Tap) Leave(ctx context.Context, id job.ID) error {
 	h := t.history
 	h.mu.Lock()

@@ -74,7 +74,7 @@ func (h *History) session(id job.ID) *session {
 	return s
 }
 
-// Join implements store.Membership.
+// Join implements [store.Membership].
 func (t *Tap) Join(ctx context.Context, given store.Session) (store.Session, error) {
 	h := t.history
 	h.mu.Lock()
@@ -89,7 +89,7 @@ func (t *Tap) Join(ctx context.Context, given store.Session) (store.Session, err
 	return joined, err
 }
 
-// Renew implements store.Membership. A session that counted as dead must get an error.
+// Renew implements [store.Membership]. A session that counted as dead must get an error.
 func (t *Tap) Renew(ctx context.Context, id job.ID, load store.Load) error {
 	h := t.history
 	h.mu.Lock()
@@ -107,7 +107,7 @@ func (t *Tap) Renew(ctx context.Context, id job.ID, load store.Load) error {
 	return nil
 }
 
-// End implements store.Membership.
+// End implements [store.Membership].
 func (t *Tap) End(ctx context.Context, id job.ID) error {
 	h := t.history
 	h.mu.Lock()

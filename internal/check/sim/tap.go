@@ -26,7 +26,7 @@ func NewTap(s store.Store, h *History, now func() time.Time, lookAhead time.Dura
 	return &Tap{Store: s, history: h, now: now, ends: now, ahead: lookAhead}
 }
 
-// Plan implements store.Planning. It checks that a cursor moves on from its position.
+// Plan implements [store.Planning]. It checks that a cursor moves on from its position.
 func (t *Tap) Plan(ctx context.Context, session job.ID, items []store.PlanItem) ([]store.PlanOutcome, []store.ClaimOutcome, error) {
 	h := t.history
 	h.mu.Lock()
@@ -67,7 +67,7 @@ func (t *Tap) Plan(ctx context.Context, session job.ID, items []store.PlanItem) 
 	return out, claims, err
 }
 
-// Claim implements store.Working.
+// Claim implements [store.Working].
 func (t *Tap) Claim(ctx context.Context, session job.ID, attempts []store.Attempt) ([]store.ClaimOutcome, error) {
 	h := t.history
 	h.mu.Lock()
@@ -99,7 +99,7 @@ func (h *History) named(attempts ...store.Attempt) {
 	}
 }
 
-// Place implements store.Planning.
+// Place implements [store.Planning].
 func (t *Tap) Place(ctx context.Context, placements []store.Placement) error {
 	h := t.history
 	h.mu.Lock()
@@ -206,7 +206,7 @@ func (h *History) free(slot string, run job.ID) {
 	}
 }
 
-// Finish implements store.Working.
+// Finish implements [store.Working].
 func (t *Tap) Finish(ctx context.Context, session job.ID, results []store.Result) ([]store.FinishOutcome, error) {
 	h := t.history
 	h.mu.Lock()
@@ -249,7 +249,7 @@ func (h *History) ack(results []store.Result, out []store.FinishOutcome) {
 	}
 }
 
-// HandOver implements store.Handovers.
+// HandOver implements [store.Handovers].
 func (t *Tap) HandOver(ctx context.Context, session job.ID, list []store.Handover) ([]store.HandedOver, error) {
 	h := t.history
 	h.mu.Lock()
@@ -266,7 +266,7 @@ func (t *Tap) HandOver(ctx context.Context, session job.ID, list []store.Handove
 	return out, err
 }
 
-// Release implements store.Working.
+// Release implements [store.Working].
 func (t *Tap) Release(ctx context.Context, session job.ID, attempts []store.Attempt) error {
 	h := t.history
 	h.mu.Lock()
@@ -292,7 +292,7 @@ func (t *Tap) Release(ctx context.Context, session job.ID, attempts []store.Atte
 	return err
 }
 
-// Reap implements store.Working.
+// Reap implements [store.Working].
 func (t *Tap) Reap(ctx context.Context, session job.ID, attempts []store.Attempt) error {
 	h := t.history
 	h.mu.Lock()
@@ -323,7 +323,7 @@ func (t *Tap) Reap(ctx context.Context, session job.ID, attempts []store.Attempt
 	return err
 }
 
-// Tidy implements store.Store.
+// Tidy implements [store.Store].
 func (t *Tap) Tidy(ctx context.Context) (bool, error) {
 	h := t.history
 	h.mu.Lock()
@@ -334,7 +334,7 @@ func (t *Tap) Tidy(ctx context.Context) (bool, error) {
 	return more, err
 }
 
-// Cancel implements store.Working.
+// Cancel implements [store.Working].
 func (t *Tap) Cancel(ctx context.Context, run job.ID, by, reason string) (store.Run, error) {
 	h := t.history
 	h.mu.Lock()
@@ -348,7 +348,7 @@ func (t *Tap) Cancel(ctx context.Context, run job.ID, by, reason string) (store.
 	return r, err
 }
 
-// PutJobs implements store.Jobs. Its answer is the user's.
+// PutJobs implements [store.Jobs]. Its answer is the user's.
 func (t *Tap) PutJobs(ctx context.Context, list []store.PutJob) ([]*store.Job, error) {
 	h := t.history
 	h.mu.Lock()
@@ -411,7 +411,7 @@ func (b *book) end(at time.Time) {
 	}
 }
 
-// DeleteJob implements store.Jobs.
+// DeleteJob implements [store.Jobs].
 func (t *Tap) DeleteJob(ctx context.Context, d store.DeleteJob) error {
 	h := t.history
 	h.mu.Lock()
@@ -431,7 +431,7 @@ func (t *Tap) DeleteJob(ctx context.Context, d store.DeleteJob) error {
 	return err
 }
 
-// Trigger implements store.Planning. It checks that a key is one run.
+// Trigger implements [store.Planning]. It checks that a key is one run.
 func (t *Tap) Trigger(ctx context.Context, items []store.TriggerItem) ([]store.TriggerOutcome, error) {
 	h := t.history
 	h.mu.Lock()
@@ -451,5 +451,5 @@ func (t *Tap) Trigger(ctx context.Context, items []store.TriggerItem) ([]store.T
 	return out, err
 }
 
-// Expire implements store.History. It removes nothing, since the checker reads all of it.
+// Expire implements [store.History]. It removes nothing, since the checker reads all of it.
 func (t *Tap) Expire(context.Context, store.Retention) (bool, error) { return false, nil }

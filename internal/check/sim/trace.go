@@ -155,7 +155,7 @@ func (t *tracing) change(now *store.Run, failure TraceKind) {
 	}
 }
 
-// Join implements store.Membership. It writes down the sessions of a node after its first.
+// Join implements [store.Membership]. It writes down the sessions of a node after its first.
 func (t *tracing) Join(ctx context.Context, given store.Session) (store.Session, error) {
 	s, err := t.Store.Join(ctx, given)
 	t.look(ctx, Lost)
@@ -176,42 +176,42 @@ func (t *tracing) Join(ctx context.Context, given store.Session) (store.Session,
 	return s, nil
 }
 
-// Plan implements store.Planning.
+// Plan implements [store.Planning].
 func (t *tracing) Plan(ctx context.Context, session job.ID, items []store.PlanItem) ([]store.PlanOutcome, []store.ClaimOutcome, error) {
 	out, claims, err := t.Store.Plan(ctx, session, items)
 	t.look(ctx, Lost)
 	return out, claims, err
 }
 
-// Claim implements store.Working.
+// Claim implements [store.Working].
 func (t *tracing) Claim(ctx context.Context, session job.ID, attempts []store.Attempt) ([]store.ClaimOutcome, error) {
 	out, err := t.Store.Claim(ctx, session, attempts)
 	t.look(ctx, Lost)
 	return out, err
 }
 
-// Finish implements store.Working.
+// Finish implements [store.Working].
 func (t *tracing) Finish(ctx context.Context, session job.ID, results []store.Result) ([]store.FinishOutcome, error) {
 	out, err := t.Store.Finish(ctx, session, results)
 	t.look(ctx, Failed)
 	return out, err
 }
 
-// Release implements store.Working.
+// Release implements [store.Working].
 func (t *tracing) Release(ctx context.Context, session job.ID, attempts []store.Attempt) error {
 	err := t.Store.Release(ctx, session, attempts)
 	t.look(ctx, Lost)
 	return err
 }
 
-// Reap implements store.Working.
+// Reap implements [store.Working].
 func (t *tracing) Reap(ctx context.Context, session job.ID, attempts []store.Attempt) error {
 	err := t.Store.Reap(ctx, session, attempts)
 	t.look(ctx, Lost)
 	return err
 }
 
-// Tidy implements store.Store.
+// Tidy implements [store.Store].
 func (t *tracing) Tidy(ctx context.Context) (bool, error) {
 	more, err := t.Store.Tidy(ctx)
 	t.look(ctx, Lost)

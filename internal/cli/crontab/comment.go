@@ -23,7 +23,7 @@ func CommentOut(text string, numbers map[int]bool) string {
 	return b.String()
 }
 
-// Restore returns the text of a file without the marks of CommentOut, and the numbers of the lines
+// Restore returns the text of a file without the marks of [CommentOut], and the numbers of the lines
 // that are no longer commented out.
 func Restore(text string) (restored string, numbers []int) {
 	var b strings.Builder

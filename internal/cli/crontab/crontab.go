@@ -4,7 +4,7 @@
 //
 // Each line becomes an equivalent job: cron does not catch up and lets a command overlap
 // itself, so the job does the same. A note reports the parts of a line that a job cannot
-// keep. The package reads no file, no clock and no list of users; Options describe the
+// keep. The package reads no file, no clock and no list of users; [Options] describe the
 // machine.
 package crontab
 
@@ -87,7 +87,7 @@ type Line struct {
 	Problem   phrase.Text
 }
 
-// Import reads a file. Comments, empty lines and settings make no Line.
+// Import reads a file. Comments, empty lines and settings make no [Line].
 func Import(text string, opt Options) []Line {
 	r := &reader{Options: opt, taken: map[string]bool{}}
 	switch opt.Format {

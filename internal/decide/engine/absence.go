@@ -75,7 +75,7 @@ func Ended(s *store.Session, over bool) bool { return s.Leaving && over }
 // before an absence of all nodes and fell due in it, and the reason. next is when the following
 // occurrence is due.
 //
-// An occurrence due at most OnTime before the first node returned is on time, unless a later one of
+// An occurrence due at most [OnTime] before the first node returned is on time, unless a later one of
 // its job had fallen due before that return: a restart of a node is not downtime. Of the other
 // occurrences, the policy none runs none, latest only the latest, and all every one.
 func SettledByMissed(missed job.Missed, due, next time.Time, absences []store.Absence) (why job.Reason, settled bool) {
@@ -134,8 +134,8 @@ func (b *Batch) absences() []store.Absence {
 }
 
 // onTimeFrom returns the earliest due time that counts as on time, if no later occurrence of its
-// job had fallen due when the first node returned: OnTime ago, or within OnTime after an absence of
-// all nodes, OnTime before its end.
+// job had fallen due when the first node returned: [OnTime] ago, or within [OnTime] after an absence of
+// all nodes, [OnTime] before its end.
 func onTimeFrom(now time.Time, absences []store.Absence) time.Time {
 	from := now.Add(-OnTime)
 	a, ok := absenceAt(from, absences)

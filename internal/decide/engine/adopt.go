@@ -129,7 +129,7 @@ func (b *Batch) outsideJobs() Kept {
 	return k
 }
 
-// adoptMax is the most jobs, runs and other records that one step of Adopt changes: a
+// adoptMax is the most jobs, runs and other records that one step of [Adopt] changes: a
 // store may have to write them in one request.
 const adoptMax = 100
 
@@ -150,7 +150,7 @@ type Adopt struct {
 // Adopted is the target state of a job.
 type Adopted struct {
 	Cell
-	// Document is the document of the version, as this store fills it in, without Timing.
+	// Document is the document of the version, as this store fills it in, without [Timing].
 	Document *Document
 	// Past is set for an old version, whose runs are not changed.
 	Past bool

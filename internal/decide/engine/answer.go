@@ -13,7 +13,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// AnswerFlow ends steps that wait for a person or a signal: see store.Working.
+// AnswerFlow ends steps that wait for a person or a signal: see [store.Working].
 type AnswerFlow struct{ store.FlowAnswer }
 
 // Need requests the flow with its surroundings.

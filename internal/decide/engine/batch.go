@@ -15,11 +15,11 @@ import (
 )
 
 // Batch is one atomic step of a store. The store adds the inputs of the decisions, calls them, and
-// writes Changes: all of it or nothing.
+// writes [Changes]: all of it or nothing.
 //
 // The batch owns and changes the added data, so that a decision sees the effects of earlier ones in
 // the batch. Data that was not added does not exist for it. Each decision documents its needs; all
-// that may end a run (Claim, Release, Finish, Cancel, Settle and Reap) need:
+// that may end a run ([Claim], [Release], [Finish], [Cancel], Settle and [Reap]) need:
 //
 //   - the run, its job, and all sessions;
 //   - where Policy.Contends says so, the members of the run's slot and of the slot in its present
@@ -73,10 +73,10 @@ type Batch struct {
 
 	// facts is the data requested by needs.
 	facts facts
-	// reuseMemory is set if Reset may change the result of Changes.
+	// reuseMemory is set if Reset may change the result of [Changes].
 	reuseMemory bool
 	// poolStep is how many runs of a pool one step starts or ends that are not its own: 0 is
-	// store.MaxBatch.
+	// [store.MaxBatch].
 	poolStep int
 	// ownFlows are compiled flows by their definitions in JSON, cached between steps.
 	ownFlows map[string]*Flow
@@ -112,13 +112,13 @@ type Changes struct {
 	// Sessions begin, or replace others of the same id. Ended ones are removed.
 	Sessions []*store.Session
 	Ended    []job.ID
-	// Fill are slots that may be free for runs that the step has not read: FillSlots follows.
+	// Fill are slots that may be free for runs that the step has not read: [FillSlots] follows.
 	Fill []SlotNeed
 	// HandOn are sessions all of whose ready runs become unassigned.
 	HandOn []job.ID
 	// Drains are set, or removed where the Drain is nil.
 	Drains []NodeDrain
-	// Handovers are new, or replace others of the same number. AskNow are runs whose open
+	// Handovers are new, or replace others of the same number. [AskNow] are runs whose open
 	// handovers must be polled now. Number is the last reserved number, if it is not 0.
 	Handovers []*store.Handover
 	AskNow    []AskNow
@@ -247,15 +247,15 @@ func NewBatch(now time.Time, lookAhead time.Duration, room int) *Batch {
 // to clear for each small step.
 const resetMax = 1024
 
-// ReuseMemory declares that no data of a step is used after it, not even the result of Changes.
+// ReuseMemory declares that no data of a step is used after it, not even the result of [Changes].
 func (b *Batch) ReuseMemory() { b.reuseMemory = true }
 
 // PoolStep bounds how many runs of a pool a step starts or ends besides its own: each may belong to
 // another job, and a store may compare all these jobs at once.
 func (b *Batch) PoolStep(most int) { b.poolStep = most }
 
-// Reset begins another step, in place of NewBatch. Unless the batch is Fleeting, the result
-// of Changes of the previous step may still be in use.
+// Reset begins another step, in place of [NewBatch]. Unless the batch is Fleeting, the result
+// of [Changes] of the previous step may still be in use.
 func (b *Batch) Reset(now time.Time) {
 	if len(b.runs) > resetMax {
 		guarded, fleeting, poolStep, ownFlows := b.facts.guarded, b.reuseMemory, b.poolStep, b.ownFlows
@@ -545,7 +545,7 @@ func (b *Batch) holders(key string) (n int) {
 // fill gives a slot to the runs waiting for it, earliest due first, until it is full.
 //
 // The batch has only the first waiting runs. If none of these can start, or the step would start
-// more than a store writes at once, another step follows: see FillSlots. A run gets its slot here
+// more than a store writes at once, another step follows: see [FillSlots]. A run gets its slot here
 // or in take, and both check free.
 func (b *Batch) fill(key string) {
 	var last *member // the last run that got the slot

@@ -66,7 +66,7 @@ func Cycle(full string, follows []string, upstreams func(full string) ([]string,
 	return search([]string{full}, follows)
 }
 
-// CycleInWords describes a result of Cycle.
+// CycleInWords describes a result of [Cycle].
 func CycleInWords(way []string) string {
 	return "job " + strings.Join(way, " follows ")
 }

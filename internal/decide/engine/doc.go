@@ -2,8 +2,8 @@
 // consequences of its end. It reads no clock, uses no store and starts no goroutine; its inputs are
 // the state and the time, its outputs are changes.
 //
-// It has two halves. Planners call Timing.Decide for due occurrences. Stores use a Batch for
-// everything that must happen once: they add the inputs of a decision, call it, and write Changes
+// It has two halves. Planners call [Timing.Decide] for due occurrences. Stores use a [Batch] for
+// everything that must happen once: they add the inputs of a decision, call it, and write [Changes]
 // in one atomic step. So the rules are written once for all stores. A store only has to write the
 // changes atomically, under a lock or a compare-and-set on its reads.
 //

@@ -17,7 +17,7 @@ type Document struct {
 	Policy             *Policy
 	// Text is the definition as encoded by a store; nil for a version that a decision has made.
 	Text []byte
-	// Timing determines when the job is due, as TimingText writes it. Calendars are the
+	// Timing determines when the job is due, as [TimingText] writes it. Calendars are the
 	// full names of the calendars in it.
 	Timing    string
 	Calendars []string
@@ -56,7 +56,7 @@ func (s *shownOf) status() *job.Status {
 }
 
 // NewDocument returns the document of a definition whose defaults are filled in, without
-// Text, Timing and Actor.
+// Text, [Timing] and Actor.
 func NewDocument(definition, filled *job.Job) *Document {
 	return &Document{Definition: definition, Filled: filled, Policy: CompilePolicy(filled), Calendars: Calendars(filled)}
 }

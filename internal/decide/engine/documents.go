@@ -34,7 +34,7 @@ func (all Documents) List(kinds ...job.Kind) (list []job.Document) {
 	return list
 }
 
-// Calendar returns a calendar, or nil. It is a job.Calendars.
+// Calendar returns a calendar, or nil. It is a [job.Calendars].
 func (all Documents) Calendar(namespace, name string) *job.Calendar {
 	return all[job.KindCalendar][namespace+"/"+name].Calendar
 }
@@ -79,7 +79,7 @@ func (b *Batch) naming(full string) []*Job {
 	return list
 }
 
-// PutDocument creates or changes a document other than a job: see store.Documents.
+// PutDocument creates or changes a document other than a job: see [store.Documents].
 type PutDocument struct {
 	Given     job.Document // including its kind and namespace
 	IfVersion int64
@@ -176,7 +176,7 @@ func (b *Batch) rescheduleNaming(calendar job.Document, actor string) error {
 	return nil
 }
 
-// DeleteDocument removes a document other than a job: see store.Documents.
+// DeleteDocument removes a document other than a job: see [store.Documents].
 type DeleteDocument struct {
 	Kind      job.Kind
 	Name      string // in full

@@ -23,8 +23,8 @@ type Stored struct {
 
 // PutItem is a job to create or change.
 type PutItem struct {
-	// Old is the stored job of the name, with a nil Job for none. UID is the id of a new job,
-	// Filled is Put.Definition with its defaults, and Policy the result of CompilePolicy.
+	// Old is the stored job of the name, with a nil [Job] for none. UID is the id of a new job,
+	// Filled is Put.Definition with its defaults, and [Policy] the result of [CompilePolicy].
 	Old    Stored
 	Put    *store.PutJob
 	Filled *job.Job
@@ -42,7 +42,7 @@ type PutItem struct {
 //
 // For each changed job the store writes the job, Put.Definition as its definition, and a revision.
 // For an existing job the store adds its waiting runs, the members of their slots and of the slots
-// of the new policy; all unfinished runs if Job.WantsRuns.
+// of the new policy; all unfinished runs if [Job.WantsRuns].
 //
 // No withdrawn run starts: a change of the schedule, a pause and a resume begin a new epoch in the
 // acknowledged step, and each claim compares epochs.
@@ -394,7 +394,7 @@ func (b *Batch) Unpause(j *Job, filled *job.Job, calendars job.Calendars) bool {
 }
 
 // Reschedule begins a new epoch, with a reason, for a job whose schedule has changed its meaning.
-// The store adds the unfinished runs if Job.WantsRuns.
+// The store adds the unfinished runs if [Job.WantsRuns].
 func (b *Batch) Reschedule(j *Job, filled *job.Job, calendars job.Calendars, why job.Reason) {
 	if j = b.AddJob(j); !j.Deleted {
 		if j.State == job.JobCompleted {
@@ -499,7 +499,7 @@ func (b *Batch) Refill(pool string) {
 	b.fill(PoolSlot(pool))
 }
 
-// PoolSlot returns the slot key of a pool, and PoolOf its inverse.
+// PoolSlot returns the slot key of a pool, and [PoolOf] its inverse.
 func PoolSlot(pool string) string { return poolSlot + pool }
 
 // PoolOf returns the full name of the pool of a slot key.

@@ -8,10 +8,10 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// PutJobs creates and changes jobs: see store.Jobs.
+// PutJobs creates and changes jobs: see [store.Jobs].
 type PutJobs struct {
 	List []store.PutJob
-	// Documents are the documents of the definitions, in the same order, without Timing.
+	// Documents are the documents of the definitions, in the same order, without [Timing].
 	Documents []*Document
 	NewID     func(i int) job.ID // of the i-th new job
 	Jobs      []*store.Job
@@ -70,7 +70,7 @@ func (o *PutJobs) Decide(b *Batch) error {
 	return nil
 }
 
-// DeleteJob removes a job: see store.Jobs.
+// DeleteJob removes a job: see [store.Jobs].
 type DeleteJob struct{ store.DeleteJob }
 
 // Need requests the job and its calendars.
@@ -92,7 +92,7 @@ func (o *DeleteJob) Decide(b *Batch) error {
 	return nil
 }
 
-// PutToken adds a token: see store.Tokens.
+// PutToken adds a token: see [store.Tokens].
 type PutToken struct {
 	store.PutToken
 	Token store.Token
@@ -113,7 +113,7 @@ func (o *PutToken) Decide(b *Batch) error {
 	return nil
 }
 
-// DeleteToken revokes a token: see store.Tokens.
+// DeleteToken revokes a token: see [store.Tokens].
 type DeleteToken struct{ Name, Actor string }
 
 // Need requests the tokens.

@@ -362,12 +362,12 @@ type asker struct {
 	f *flowRun
 }
 
-// If implements flow.Asker.
+// If implements [flow.Asker].
 func (a asker) If(step int) (bool, error) {
 	return a.b.dataOf(a.m, a.f, flow.Ref{Step: step, Item: -1}).Condition(a.f.plan.steps[step].If)
 }
 
-// Items implements flow.Asker.
+// Items implements [flow.Asker].
 func (a asker) Items(step int) ([]json.RawMessage, error) {
 	return a.b.dataOf(a.m, a.f, flow.Ref{Step: step, Item: -1}).Items(a.f.plan.steps[step].ForEach)
 }

@@ -96,7 +96,7 @@ func (b *Batch) askNow(m *member) {
 	}
 }
 
-// Numbers reserves numbers: see store.Handovers.
+// Numbers reserves numbers: see [store.Handovers].
 type Numbers struct {
 	N     int
 	From  int64
@@ -115,7 +115,7 @@ func (o *Numbers) Decide(b *Batch) error {
 	return nil
 }
 
-// HandOver records the receivers of attempts: see store.Handovers.
+// HandOver records the receivers of attempts: see [store.Handovers].
 type HandOver struct {
 	Session  job.ID
 	List     []store.Handover
@@ -188,7 +188,7 @@ func (b *Batch) openHandovers(m *member) (list []*store.Handover) {
 	return list
 }
 
-// ToAsk gives handovers to a caller that polls them: see store.Handovers. The candidates need not
+// ToAsk gives handovers to a caller that polls them: see [store.Handovers]. The candidates need not
 // be due or running. If a step was committed in part and repeated, the next call returns that part.
 type ToAsk struct {
 	Given []store.Handover
@@ -228,7 +228,7 @@ func (o *ToAsk) Decide(b *Batch) error {
 	return nil
 }
 
-// Asked records the answers of receivers: see store.Handovers.
+// Asked records the answers of receivers: see [store.Handovers].
 type Asked struct{ List []store.Answer }
 
 // Need requests the handovers and their runs.

@@ -12,7 +12,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Join begins a session: see store.Membership.
+// Join begins a session: see [store.Membership].
 type Join struct{ Session store.Session }
 
 // Need requests the sessions and the drains, and whether sessions that are only signs of life have
@@ -111,7 +111,7 @@ func (b *Batch) saveSession(s *store.Session, change func(*store.Session)) {
 	b.done.Sessions = append(b.done.Sessions, &own)
 }
 
-// Renewal renews the session of a live node: see store.Membership.
+// Renewal renews the session of a live node: see [store.Membership].
 type Renewal struct {
 	Session job.ID
 	Load    store.Load
@@ -133,7 +133,7 @@ func (o *Renewal) Decide(b *Batch) error {
 	return nil
 }
 
-// Leave records that a node accepts no more runs: see store.Membership.
+// Leave records that a node accepts no more runs: see [store.Membership].
 type Leave struct{ Session job.ID }
 
 // Need requests the sessions.
@@ -151,7 +151,7 @@ func (o *Leave) Decide(b *Batch) error {
 	return nil
 }
 
-// End removes a session: see store.Membership.
+// End removes a session: see [store.Membership].
 type End struct{ Session job.ID }
 
 // Need requests the sessions, and whether this one has running attempts.
@@ -200,7 +200,7 @@ func (o *End) Decide(b *Batch) error {
 	return nil
 }
 
-// DrainNode starts or ends the drain of a node: see store.Membership.
+// DrainNode starts or ends the drain of a node: see [store.Membership].
 type DrainNode struct{ store.DrainNode }
 
 // Need requests the sessions and the drains.

@@ -13,11 +13,11 @@ import (
 // Need is the data that a decision reads, and that a store must therefore load. The zero
 // value needs nothing. It has no duplicates.
 //
-// A store adds the existing data (Add...) and calls Batch.Answered: needed data that was
+// A store adds the existing data (Add...) and calls [Batch.Answered]: needed data that was
 // not added does not exist. A store may add more than requested, and declares what that
 // completes (HasSlot, HasWhole, HasFollowers).
 type Need struct {
-	// Jobs are jobs by uid, including deleted ones, and Names undeleted jobs by full name.
+	// Jobs are jobs by uid, including deleted ones, and [Names] undeleted jobs by full name.
 	Jobs  []job.ID
 	Names []string
 	// Runs are unfinished runs.
@@ -60,9 +60,9 @@ type Need struct {
 // RunRef names a run. Job is the job of the run if the caller knows it, zero otherwise.
 type RunRef struct{ Run, Job job.ID }
 
-// SlotNeed requests the members of a slot: the runs that hold it, the first store.MaxBatch
-// that wait for it, by due time and id, and the first store.MaxBatch that are ready for it
-// and due no later than Until. Batch.MoreWaiting sets how many more wait. For the slot of a
+// SlotNeed requests the members of a slot: the runs that hold it, the first [store.MaxBatch]
+// that wait for it, by due time and id, and the first [store.MaxBatch] that are ready for it
+// and due no later than Until. [Batch.MoreWaiting] sets how many more wait. For the slot of a
 // pool, its size is needed as well (AddPool).
 type SlotNeed struct {
 	Key string
@@ -261,8 +261,8 @@ func (b *Batch) Answered(n *Need) {
 // HasWhole declares that all unfinished runs of a job are added.
 func (b *Batch) HasWhole(uid job.ID) { put(&b.facts.whole, uid, true) }
 
-// HasSlot declares that the members of a slot are added, as SlotNeed describes, up to a
-// place in their order. EndOfSlot is after all of them.
+// HasSlot declares that the members of a slot are added, as [SlotNeed] describes, up to a
+// place in their order. [EndOfSlot] is after all of them.
 func (b *Batch) HasSlot(key string, until store.RunRef) {
 	if has, ok := b.facts.slots[key]; !ok || later(until, has) {
 		put(&b.facts.slots, key, until)

@@ -6,7 +6,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// PutNote writes a note with an audit record: see store.Notes.
+// PutNote writes a note with an audit record: see [store.Notes].
 type PutNote struct{ store.AuditedNote }
 
 // Need requests the version of the note.

@@ -43,7 +43,7 @@ func sized[T any](list []T, n int) []T {
 	return list
 }
 
-// Plan moves cursors: see store.Planning.
+// Plan moves cursors: see [store.Planning].
 type Plan struct {
 	Session  job.ID
 	Items    []store.PlanItem
@@ -90,7 +90,7 @@ func (o *Plan) Decide(b *Batch) error {
 	return nil
 }
 
-// Trigger makes runs on request: see store.Planning.
+// Trigger makes runs on request: see [store.Planning].
 type Trigger struct {
 	Items    []store.TriggerItem
 	Outcomes []store.TriggerOutcome
@@ -120,7 +120,7 @@ func (o *Trigger) Decide(b *Batch) error {
 	return nil
 }
 
-// Place assigns runs to sessions: see store.Planning.
+// Place assigns runs to sessions: see [store.Planning].
 type Place struct{ Placements []store.Placement }
 
 // Need requests the runs and their jobs.
@@ -139,7 +139,7 @@ func (o *Place) Decide(b *Batch) error {
 	return nil
 }
 
-// Claim starts attempts: see store.Working.
+// Claim starts attempts: see [store.Working].
 type Claim struct {
 	Session  job.ID
 	Attempts []store.Attempt
@@ -192,7 +192,7 @@ func (b *Batch) claimed(by *store.Session, a store.Attempt) store.ClaimOutcome {
 	return out
 }
 
-// Release returns claimed attempts: see store.Working.
+// Release returns claimed attempts: see [store.Working].
 type Release struct {
 	Session  job.ID
 	Attempts []store.Attempt
@@ -234,7 +234,7 @@ func (b *Batch) lookWithAround(n *Need, ref RunRef) (m *member, known bool) {
 	return m, known
 }
 
-// Finish ends attempts: see store.Working.
+// Finish ends attempts: see [store.Working].
 type Finish struct {
 	// Session is the reporting session, which receives the runs that became ready for it.
 	Session job.ID
@@ -285,7 +285,7 @@ func (o *Finish) Decide(b *Batch) error {
 	return nil
 }
 
-// Cancel ends runs at a user's request: see store.Working.
+// Cancel ends runs at a user's request: see [store.Working].
 type Cancel struct {
 	Runs       []RunRef
 	By, Reason string
@@ -333,7 +333,7 @@ func (o *Cancel) Decide(b *Batch) error {
 	return nil
 }
 
-// Reap ends attempts as lost: see store.Working.
+// Reap ends attempts as lost: see [store.Working].
 type Reap struct {
 	Session  job.ID
 	Attempts []store.Attempt
@@ -358,7 +358,7 @@ func (o *Reap) Decide(b *Batch) error {
 	return nil
 }
 
-// Alert returns the missed expectations of runs: see store.Working.
+// Alert returns the missed expectations of runs: see [store.Working].
 type Alert struct {
 	Runs   []RunRef
 	Alerts []store.Alert

@@ -32,7 +32,7 @@ type Timing struct {
 	Jitter  time.Duration
 	Spread  time.Duration
 	Missed  job.Missed
-	// MissedLimit is the most occurrences that job.MissedAll catches up.
+	// MissedLimit is the most occurrences that [job.MissedAll] catches up.
 	MissedLimit int
 	// LateBy is how late a run may start; negative is without end.
 	LateBy time.Duration
@@ -85,8 +85,8 @@ type Span struct {
 
 // Decide returns the plan for a job at the moment now and as far as ahead.
 //
-// Occurrences due longer ago than OnTime are missed and follow the policy. So do those due longer
-// than OnTime before the end of an absence of all nodes, or before a later occurrence due in it.
+// Occurrences due longer ago than [OnTime] are missed and follow the policy. So do those due longer
+// than [OnTime] before the end of an absence of all nodes, or before a later occurrence due in it.
 // Occurrences are planned in order, in any number of decisions with the same result.
 func (t *Timing) Decide(from Progress, now time.Time, ahead time.Duration, most Most, absences ...store.Absence) Decision {
 	d := Decision{To: from.Cursor}

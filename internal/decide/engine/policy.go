@@ -266,7 +266,7 @@ func (p *Policy) LateAfter(kind job.RunKind, due time.Time) time.Time {
 	return due.Add(max(p.LateBy, lateGrace))
 }
 
-// Fit is the effect of a policy on every unstarted run of its job: Batch.Refit applies it after an
+// Fit is the effect of a policy on every unstarted run of its job: [Batch.Refit] applies it after an
 // edit. A store may keep it once per job.
 type Fit struct {
 	Pool          string

@@ -30,7 +30,7 @@ func (b *Batch) unreported(r *store.Run) (outcome job.Outcome, why job.Reason, y
 	return job.OutcomeTimedOut, reason.NoEndReported.Of(r.First, r.LateAfter), true
 }
 
-// Report records the start or the end of external work: see store.Working.
+// Report records the start or the end of external work: see [store.Working].
 type Report struct {
 	store.Report
 	Outcome store.ReportOutcome

@@ -16,7 +16,7 @@ import (
 // timingText is the part of a job that determines when it is due and where. Its JSON is
 // the text that equal jobs share.
 type timingText struct {
-	// Namespace is where calendars are looked up, and Calendars the versions of the named ones: a
+	// Namespace is where calendars are looked up, and [Calendars] the versions of the named ones: a
 	// changed calendar yields another text. So does a recreated one, whose versions restart, by its
 	// uid.
 	Namespace    string            `json:"namespace,omitzero"`
@@ -168,7 +168,7 @@ func userOf(filled *job.Job) string {
 	return user
 }
 
-// CompileTiming compiles the output of TimingText. The result lacks the uid; it includes the place
+// CompileTiming compiles the output of [TimingText]. The result lacks the uid; it includes the place
 // of the runs.
 func CompileTiming(text string, calendars job.Calendars) (Timing, Whereabouts, error) {
 	var t timingText

@@ -36,7 +36,7 @@ type Step struct {
 	AllowFailure bool
 	Finally      bool
 	Calls        string // the job that it runs, "" for none
-	// HasIf and HasItems are set if Asker must be called; Waits if the step takes no capacity.
+	// HasIf and HasItems are set if [Asker] must be called; Waits if the step takes no capacity.
 	HasIf, HasItems, Waits bool
 	MaxParallel            int // of items; 0 is the flow's limit
 	FailFast               bool

@@ -18,7 +18,7 @@
 // # The own clock
 //
 // After a step the own clock does not count until two renewals that say so are acknowledged. Until it
-// is within Apart of the shared clock, the node must plan and claim nothing. While no clock counts, the
+// is within [Apart] of the shared clock, the node must plan and claim nothing. While no clock counts, the
 // shared clock continues by the boot clock.
 package nodeclock
 
@@ -90,7 +90,7 @@ type Renewal struct {
 }
 
 // Clock is one process's estimate of the shared clock. All times of the process are readings of its
-// boot clock. Use New. It is not safe for concurrent use.
+// boot clock. Use [New]. It is not safe for concurrent use.
 type Clock struct {
 	life    time.Duration // how long a node counts after its last renewal
 	nodes   map[job.ID]*node

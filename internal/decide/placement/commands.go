@@ -31,7 +31,7 @@ type Commands struct {
 	Shell bool `json:"shell,omitempty"`
 }
 
-// commandsPrefix begins the handler that holds Commands.
+// commandsPrefix begins the handler that holds [Commands].
 const commandsPrefix = ":commands="
 
 // Handler returns the entry among the handlers of a session that publishes c.
@@ -64,7 +64,7 @@ func EngineOf(handlers []string) (engine string, rest []string) {
 	return engine, rest
 }
 
-// IsCommands reports whether a handler of a session is its Commands entry.
+// IsCommands reports whether a handler of a session is its [Commands] entry.
 func IsCommands(handler string) bool { return strings.HasPrefix(handler, commandsPrefix) }
 
 // commandsOf returns what a node publishes. Earlier versions and programs publish nothing.

@@ -17,7 +17,7 @@ type Share struct {
 	partitions store.Partitions
 }
 
-// Of returns the result of Partitions.
+// Of returns the result of [Partitions].
 func (s *Share) Of(self job.ID, live []store.Session) store.Partitions {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -44,7 +44,7 @@ const (
 	lostMax = time.Minute
 )
 
-// Queue decides what a planner plans next. Use New.
+// Queue decides what a planner plans next. Use [New].
 type Queue struct {
 	// LookAhead is how far ahead runs are planned.
 	LookAhead time.Duration
@@ -77,7 +77,7 @@ type Queue struct {
 }
 
 // New returns the queue of a planner with a look-ahead. stripeOf returns the stripe of a
-// job, below runqueue.Stripes.
+// job, below [runqueue.Stripes].
 func New(lookAhead time.Duration, stripeOf func(job.ID) int) *Queue {
 	return &Queue{
 		LookAhead: lookAhead, stripeOf: stripeOf, table: newTable(), used: map[job.ID]map[string]placement.Use{},
@@ -225,7 +225,7 @@ func (t *Queue) doubt(moment time.Time) {
 	}
 }
 
-// ToRead returns the first jobs whose cursors must be read, at most store.MaxBatch.
+// ToRead returns the first jobs whose cursors must be read, at most [store.MaxBatch].
 func (t *Queue) ToRead() []job.ID {
 	var uids []job.ID
 	for _, list := range [][]uint32{t.gained, t.doubted} {
@@ -272,8 +272,8 @@ type View struct {
 	Executors []store.Registration
 	// Most bounds the planned occurrences of a job; 0 leaves that to the queue.
 	Most int
-	// Paced is set if the caller reports granted claims (Batch.Claimed) and ended attempts
-	// (Queue.Ended).
+	// Paced is set if the caller reports granted claims ([Batch.Claimed]) and ended attempts
+	// ([Queue.Ended]).
 	Paced bool
 }
 

@@ -24,7 +24,7 @@ func (t *Queue) NextAfter(uid job.ID, at time.Time) (time.Time, bool) {
 	return time.Unix(0, next), true
 }
 
-// sliceMax is the number of entries in one part of a Scan.
+// sliceMax is the number of entries in one part of a [Scan].
 const sliceMax = 4096
 
 // Scan is a search for the jobs that fall due first, in parts between which the queue may change.
@@ -121,7 +121,7 @@ func (m *memo) next(t *timing, number uint32, at int64) int64 {
 	return next
 }
 
-// upcoming is an engine.Upcoming as the table has it.
+// upcoming is an [engine.Upcoming] as the table has it.
 type upcoming struct {
 	next int64
 	job  job.ID

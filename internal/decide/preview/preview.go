@@ -130,7 +130,7 @@ func MissesJob(err error, text string, options []cron.Option) bool {
 }
 
 // Job previews the schedule of a job with its defaults filled in, except jitter and spread, which
-// depend on the uid of a created job. The error is of type job.Problems.
+// depend on the uid of a created job. The error is of type [job.Problems].
 func Job(filled *job.Job, calendars job.Calendars, ask Ask) (Preview, error) {
 	schedule, err := filled.CompileSchedule(calendars)
 	if err != nil {

@@ -89,7 +89,7 @@ const (
 	WakeRevoke                  // jobs or runs were cancelled or changed
 )
 
-// Queue makes the decisions of a worker. Use New. Durations are times of the monotonic
+// Queue makes the decisions of a worker. Use [New]. Durations are times of the monotonic
 // clock, since a fixed moment.
 type Queue[P any] struct {
 	capacity int
@@ -131,7 +131,7 @@ type Queue[P any] struct {
 }
 
 // New returns the queue of a worker with a capacity in attempts. stripeOf returns the stripe
-// of a job, below Stripes.
+// of a job, below [Stripes].
 func New[P any](capacity int, stripeOf func(job.ID) int) *Queue[P] {
 	return &Queue[P]{
 		capacity: capacity, stripeOf: stripeOf, items: map[job.ID]*Item[P]{}, givenBack: map[job.ID]time.Duration{}, herds: map[int64]int{}, lead: leadAtFirst,
@@ -343,7 +343,7 @@ func (a *Queue[P]) taken(handle uint32) *Item[P] {
 	return it
 }
 
-// Claims returns the claims to make at a moment, at most store.MaxBatch, or the time until the next
+// Claims returns the claims to make at a moment, at most [store.MaxBatch], or the time until the next
 // claim. enter is called once to choose a batch outside the stripes of other calls, and returns the
 // stripes of its jobs. newToken generates the token of a claim. A batch must be followed by
 // Answered or Refused, and then by Done.

@@ -19,7 +19,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Store is the membership's part of a store: see store.Membership.
+// Store is the membership's part of a store: see [store.Membership].
 type Store interface {
 	Join(ctx context.Context, s store.Session) (store.Session, error)
 	Renew(ctx context.Context, session job.ID, load store.Load) error
@@ -52,7 +52,7 @@ type Config struct {
 }
 
 const (
-	// renewEvery leaves room for two failing renewals within store.SessionLife.
+	// renewEvery leaves room for two failing renewals within [store.SessionLife].
 	renewEvery = 2 * time.Second
 	// renewTimeout bounds one renewal, so that a hanging store does not hide its recovery.
 	renewTimeout = 3 * time.Second
@@ -73,7 +73,7 @@ const (
 	compareWithin = 250 * time.Millisecond
 )
 
-// Member is a live session. Use Join.
+// Member is a live session. Use [Join].
 type Member struct {
 	config Config
 	id     job.ID

@@ -102,7 +102,7 @@ type Summary struct {
 // Close it does nothing.
 func (c *Capture) Stdout() io.Writer { return (*stdout)(c) }
 
-// Stderr is like Stdout.
+// Stderr is like [Stdout].
 func (c *Capture) Stderr() io.Writer { return (*stderr)(c) }
 
 type (

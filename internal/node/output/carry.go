@@ -24,7 +24,7 @@ type State struct {
 	// Kept are the stored blocks of the last half: number, cost and bytes of each.
 	Kept    [][3]int32    `json:"kept,omitempty"`
 	Pending []StoredBlock `json:"pending,omitempty"`
-	// Ends are what Capture.End returns, of standard output and of standard error.
+	// Ends are what [Capture.End] returns, of standard output and of standard error.
 	Ends []StoredEnd `json:"ends,omitempty"`
 }
 

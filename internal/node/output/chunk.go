@@ -46,7 +46,7 @@ type Chunk struct {
 	// Offset is the position of the first byte in the whole output of both streams, in the order of
 	// writing. Dropping other parts does not change it.
 	Offset int64
-	// Bytes is the amount of output in Data: at least 1, at most ChunkMax.
+	// Bytes is the amount of output in Data: at least 1, at most [ChunkMax].
 	Bytes int
 	// Time is when the first byte was written, in UTC, to the millisecond.
 	Time time.Time

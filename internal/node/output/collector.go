@@ -1,7 +1,7 @@
 // Package output collects the output of attempts, bounds it and ships it to a store in chunks while
 // the attempts still run.
 //
-// A [Collector] is shared by all attempts of a node, a [Capture] belongs to one of them. A Capture
+// A [Collector] is shared by all attempts of a node, a [Capture] belongs to one of them. A [Capture]
 // keeps the first and the last half of the bound. Output goes into blocks in memory. Within
 // [FlushAfter] the collector makes chunks of them and appends the chunks of all attempts together;
 // a chunk, once made, never changes. The last half is shipped early, too, so that a crash does not
@@ -62,7 +62,7 @@ const (
 	memoryMaxDefault = 128 << 20
 )
 
-// Config configures a Collector.
+// Config configures a [Collector].
 type Config struct {
 	// Sink is where chunks go. It is called by Run alone.
 	Sink Sink
@@ -80,7 +80,7 @@ type Config struct {
 	Log *slog.Logger
 
 	// Now is the time that pieces are marked with. It may step; flushes go by
-	// the monotonic clock. Default: time.Now.
+	// the monotonic clock. Default: [time.Now].
 	Now func() time.Time
 }
 

@@ -8,8 +8,8 @@ import (
 // Reader makes text of the chunks of an attempt. The zero Reader returns the output of both
 // streams from the beginning, unchanged. Its methods are called from one goroutine.
 type Reader struct {
-	// Next is the offset to begin at and, after each Append, to continue from, as in Chunk,
-	// for any choice of streams. It may be used with another Reader later, even while the
+	// Next is the offset to begin at and, after each Append, to continue from, as in [Chunk],
+	// for any choice of streams. It may be used with another [Reader] later, even while the
 	// attempt still writes.
 	Next int64
 

@@ -72,7 +72,7 @@ const pause = time.Second
 // Stats are metrics of the planner.
 type Stats = planqueue.Stats
 
-// Planner plans. Use New.
+// Planner plans. Use [New].
 type Planner struct {
 	Config
 	sync  chan chan error // waiting calls of Sync, answered at the end of a round

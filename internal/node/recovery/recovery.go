@@ -34,12 +34,12 @@ type Backing interface {
 	store.RunLister
 }
 
-// On returns a Store backed by a store.
+// On returns a [Store] backed by a store.
 func On(s Backing) Store { return local{s} }
 
 type local struct{ Backing }
 
-// Mine implements Store.
+// Mine implements [Store].
 func (l local) Mine(ctx context.Context, session job.ID) ([]store.Run, error) {
 	return store.RunsOn(ctx, l, session)
 }

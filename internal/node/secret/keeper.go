@@ -24,7 +24,7 @@ const Prefix = "secret/"
 const (
 	// NamespaceMax bounds the secrets of a namespace, which are listed in one answer.
 	NamespaceMax = 1000
-	// page is how many secrets one read returns: each may have store.NoteMax bytes.
+	// page is how many secrets one read returns: each may have [store.NoteMax] bytes.
 	page = 50
 	// DescriptionMax is how long the description of a secret may be.
 	DescriptionMax = 1024
@@ -360,7 +360,7 @@ type Unopened struct {
 	N     int    // number of such values
 	First string // full name of the first one
 	Why   string // why it does not open
-	// Borrowed is set if values opened with the key of an earlier store: see Ring.
+	// Borrowed is set if values opened with the key of an earlier store: see [Ring].
 	Borrowed string
 	do       phrase.Text
 }

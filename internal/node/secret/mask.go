@@ -210,7 +210,7 @@ type Writer struct {
 // Writer returns a writer that masks its input.
 func (m *Mask) Writer(to io.Writer) *Writer { return &Writer{mask: m, to: to} }
 
-// Write implements io.Writer.
+// Write implements [io.Writer].
 func (w *Writer) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -37,7 +37,7 @@ const Folder = "spool"
 // lockEvery is the time between two tries to get the lock of the directory.
 const lockEvery = 20 * time.Millisecond
 
-// ErrInUse is returned by Open when another process has the directory.
+// ErrInUse is returned by [Open] when another process has the directory.
 var ErrInUse = errors.New("it is used by another process: each needs its own")
 
 // Config configures a spool.
@@ -244,7 +244,7 @@ func (s *Spool) drop(f *file) {
 // Deliver sends the results on disk, of earlier processes or sessions, to the store before the
 // session begins, so that they precede its report on earlier attempts. It returns the attempts. The
 // caller has no session, and stores no results in the meantime. A file with a result that the store
-// cannot decide about yet stays for the next session: see store.FinishOutcome.
+// cannot decide about yet stays for the next session: see [store.FinishOutcome].
 func (s *Spool) Deliver(ctx context.Context, session job.ID, finish Finish) ([]store.Attempt, error) {
 	list, err := s.dir.List()
 	if err != nil {
@@ -295,7 +295,7 @@ func (s *Spool) Deliver(ctx context.Context, session job.ID, finish Finish) ([]s
 	return delivered, nil
 }
 
-// Finish reports results to the store: see store.Working.
+// Finish reports results to the store: see [store.Working].
 type Finish = func(ctx context.Context, session job.ID, results []store.Result) ([]store.FinishOutcome, error)
 
 // decode reads the lines of a file. The last may be cut off.

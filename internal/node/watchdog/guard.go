@@ -23,7 +23,7 @@ const Argument = "__watchdog"
 
 // Dead is a dead node, with the content of its journal.
 type Dead struct {
-	// Settings are the settings of the node's Config.
+	// Settings are the settings of the node's [Config].
 	Settings []byte
 	// Session is the last that it had.
 	Session job.ID
@@ -31,7 +31,7 @@ type Dead struct {
 	// Ended is closed when no process of its commands remains.
 	Ended <-chan struct{}
 	// Replaced reports whether another node uses the folder and makes the report itself. Call it
-	// only when Ended is closed.
+	// only when [Ended] is closed.
 	Replaced func() bool
 	Log      func(text string)
 }
@@ -39,8 +39,8 @@ type Dead struct {
 // Report reports a dead node to the store. Its context ends when it has taken too long.
 type Report func(ctx context.Context, d Dead)
 
-// Main is the watchdog's process, started with Argument by a Node: a program that can be a
-// node calls it first thing when its only argument is Argument. It returns the exit status.
+// Main is the watchdog's process, started with [Argument] by a [Node]: a program that can be a
+// node calls it first thing when its only argument is [Argument]. It returns the exit status.
 //
 // Its standard input is the pipe with the settings and the heartbeats of the node, its
 // standard output the pipe for the answers, and file 3 the journal with its lock.

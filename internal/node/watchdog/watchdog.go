@@ -35,9 +35,9 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Errors that Open and Announce may return.
+// Errors that [Open] and Announce may return.
 var (
-	// ErrInUse is returned by Open when another node uses the folder, or the watchdog of a dead one
+	// ErrInUse is returned by [Open] when another node uses the folder, or the watchdog of a dead one
 	// is still working.
 	ErrInUse = errors.New("another node uses this folder")
 	// ErrFull is returned by Announce when the journal is full.
@@ -48,9 +48,9 @@ var (
 type Config struct {
 	// Dir is the node's folder, which it shares with no other node.
 	Dir string
-	// Command starts the watchdog. Default: this program with Argument.
+	// Command starts the watchdog. Default: this program with [Argument].
 	Command []string
-	// Settings tell the Report of the watchdog's process how to reach the store when this node has
+	// Settings tell the [Report] of the watchdog's process how to reach the store when this node has
 	// died. They go through a pipe, since they include a password. Nil: there is no report.
 	Settings []byte
 	// CarryOver is the result of [Node.Carry] in the previous version of the program in this process,
@@ -321,7 +321,7 @@ func (n *Node) Ended(p executor.Process) {
 }
 
 // Fenced reports whether the watchdog has asked an attempt to end, because the node was silent past
-// its fence. Call it before Ended.
+// its fence. Call it before [Ended].
 func (n *Node) Fenced(p executor.Process) bool {
 	n.mu.Lock()
 	s, ok := n.slots[Key{p.Run, p.Number}]

@@ -32,7 +32,7 @@ type Store interface {
 	StartBoot(ctx context.Context, self store.Session, process job.ID) error
 }
 
-// Session maintains a node's membership of its cluster: see store.Membership.
+// Session maintains a node's membership of its cluster: see [store.Membership].
 type Session interface {
 	Join(ctx context.Context, s store.Session) (store.Session, error)
 	Renew(ctx context.Context, session job.ID, load store.Load) error
@@ -46,7 +46,7 @@ type Session interface {
 	Hints(ctx context.Context) <-chan store.Hint
 }
 
-// Runs is the part of a store that works with runs: see store.Working.
+// Runs is the part of a store that works with runs: see [store.Working].
 type Runs interface {
 	// Ready returns runs that are assigned to the session and due until a moment.
 	Ready(ctx context.Context, session job.ID, after store.RunRef, until time.Time, limit int) ([]store.ReadyRun, error)
@@ -57,16 +57,16 @@ type Runs interface {
 	Release(ctx context.Context, session job.ID, attempts []store.Attempt) error
 	Finish(ctx context.Context, session job.ID, results []store.Result) ([]store.FinishOutcome, error)
 	// Numbers and HandOver are for attempts whose work happens outside of Belfry: see
-	// store.Handovers.
+	// [store.Handovers].
 	Numbers(ctx context.Context, n int, from int64) (first int64, err error)
 	HandOver(ctx context.Context, session job.ID, list []store.Handover) ([]store.HandedOver, error)
 	// AppendOutput stores output of running attempts. An existing chunk stays unchanged.
 	AppendOutput(ctx context.Context, chunks []store.OutputChunk) error
 	// Mine returns the runs that the store believes the session to run, with their cancels.
 	Mine(ctx context.Context, session job.ID) ([]store.Run, error)
-	// Versions returns the present versions of at most store.MaxBatch jobs, in their order.
+	// Versions returns the present versions of at most [store.MaxBatch] jobs, in their order.
 	Versions(ctx context.Context, jobs []job.ID) ([]engine.JobVersion, error)
-	// Over returns which of at most store.MaxBatch runs have ended, or never existed.
+	// Over returns which of at most [store.MaxBatch] runs have ended, or never existed.
 	Over(ctx context.Context, runs []job.ID) ([]job.ID, error)
 	Now(ctx context.Context) (time.Time, error)
 }
@@ -87,7 +87,7 @@ type Overdue struct {
 	Limit int          // runs to examine
 }
 
-// Backing is the part of a store that On needs.
+// Backing is the part of a store that [On] needs.
 type Backing interface {
 	Session
 	Ready(ctx context.Context, q store.ReadyQuery) ([]store.ReadyRun, error)
@@ -112,22 +112,22 @@ type local struct {
 	now func() time.Time
 }
 
-// Calendars implements Store.
+// Calendars implements [Store].
 func (l *local) Calendars(ctx context.Context) ([]*job.Calendar, error) {
 	return store.Calendars(ctx, l)
 }
 
-// Ready implements Runs.
+// Ready implements [Runs].
 func (l *local) Ready(ctx context.Context, session job.ID, after store.RunRef, until time.Time, limit int) ([]store.ReadyRun, error) {
 	return l.Backing.Ready(ctx, store.ReadyQuery{Session: session, After: after, Until: until, Limit: limit})
 }
 
-// Mine implements Runs.
+// Mine implements [Runs].
 func (l *local) Mine(ctx context.Context, session job.ID) ([]store.Run, error) {
 	return store.RunsOn(ctx, l, session)
 }
 
-// Stealable implements Runs.
+// Stealable implements [Runs].
 func (l *local) Stealable(ctx context.Context, self store.Session, q Overdue) ([]store.ReadyRun, store.RunRef, error) {
 	runs, err := l.Backing.Ready(ctx, store.ReadyQuery{Any: true, Until: q.Now.Add(-q.By - 1), After: q.After, Limit: q.Limit})
 	if err != nil {
@@ -183,7 +183,7 @@ func (l *local) takeable(ctx context.Context, self *store.Session, runs []store.
 	}), nil
 }
 
-// Versions implements Runs.
+// Versions implements [Runs].
 func (l *local) Versions(ctx context.Context, uids []job.ID) ([]engine.JobVersion, error) {
 	jobs, err := l.JobsByUID(ctx, uids)
 	if err != nil {
@@ -196,7 +196,7 @@ func (l *local) Versions(ctx context.Context, uids []job.ID) ([]engine.JobVersio
 	return versions, nil
 }
 
-// Over implements Runs.
+// Over implements [Runs].
 func (l *local) Over(ctx context.Context, runs []job.ID) (over []job.ID, err error) {
 	for _, id := range runs {
 		switch _, err := store.ActiveRun(ctx, l, id); {
@@ -209,7 +209,7 @@ func (l *local) Over(ctx context.Context, runs []job.ID) (over []job.ID, err err
 	return over, nil
 }
 
-// StartBoot implements Store.
+// StartBoot implements [Store].
 func (l *local) StartBoot(ctx context.Context, self store.Session, process job.ID) error {
 	const page = 500
 	query := store.JobQuery{Boot: true, State: job.JobActive, Limit: page}

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// busyFrom is the number of claims within runqueue.LookEvery that make a worker busy: more
+	// busyFrom is the number of claims within [runqueue.LookEvery] that make a worker busy: more
 	// than a small machine can start processes, so that the cost of garbage matters. busyFor is
 	// how long it then counts as busy.
 	busyFrom = 10 * store.MaxBatch

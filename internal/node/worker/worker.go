@@ -107,7 +107,7 @@ const (
 	backoffMax = 5 * time.Second
 )
 
-// Worker claims, executes and reports runs. Use New.
+// Worker claims, executes and reports runs. Use [New].
 type Worker struct {
 	Config
 	base time.Time // the monotonic clock starts here
@@ -189,8 +189,8 @@ func New(c Config) *Worker {
 	return w
 }
 
-// Run works until ctx ends. Then it ends running attempts with executor.ErrFenced, if that is the
-// cause of ctx, or executor.ErrStopped. It returns when their results are reported, or after
+// Run works until ctx ends. Then it ends running attempts with [executor.ErrFenced], if that is the
+// cause of ctx, or [executor.ErrStopped]. It returns when their results are reported, or after
 // reportAfterStop without a response of the store. Call Leave first for a gentle stop.
 func (w *Worker) Run(ctx context.Context) error {
 	// Reports outlive ctx for a moment, like attempts.

@@ -49,7 +49,7 @@ type Config struct {
 	// OutputLimit is how much of the output of an attempt a worker keeps, and the server stores at most
 	// twice as much. Default: 1 MiB.
 	OutputLimit int
-	// Now is the clock of this machine. Default: time.Now.
+	// Now is the clock of this machine. Default: [time.Now].
 	Now func() time.Time
 }
 

@@ -1,5 +1,5 @@
 // Package wire has the messages between a worker without a store and a server: the calls of package
-// work as JSON. They are versioned together: a worker lists its versions in Join, and the server
+// work as JSON. They are versioned together: a worker lists its versions in [Join], and the server
 // chooses one.
 package wire
 
@@ -59,7 +59,7 @@ type OwnToken struct {
 	Hash string `json:"hash" minLength:"43" maxLength:"43" doc:"The SHA-256 of the token that the worker has made and keeps, in base64url without padding. A token is belfry_ and 32 random bytes in base64url without padding. The same hash again is the same exchange."`
 }
 
-// Granted answers OwnToken.
+// Granted answers [OwnToken].
 type Granted struct {
 	Name        string   `json:"name" doc:"The name of the token: that of the joining token, a dot, and that of the worker."`
 	Namespace   string   `json:"namespace,omitempty" doc:"The namespace whose jobs the worker may run; all, if there is none."`
@@ -67,7 +67,7 @@ type Granted struct {
 	Certificate string   `json:"certificate,omitempty" doc:"The name of the client certificate that the token is bound to."`
 }
 
-// Joined answers Join.
+// Joined answers [Join].
 type Joined struct {
 	Protocol     int       `json:"protocol" doc:"The version of the protocol that both use."`
 	Now          time.Time `json:"now" doc:"The clock of the store, which decides when runs are due."`

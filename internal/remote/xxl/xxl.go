@@ -85,7 +85,7 @@ type Registration struct {
 	Address string // the base of all calls, as sent
 }
 
-// ReadRegistration reads the body of a registration or its removal. The error is a Refusal.
+// ReadRegistration reads the body of a registration or its removal. The error is a [Refusal].
 func ReadRegistration(body []byte) (Registration, error) {
 	if body = trimmed(body); isBlank(body) {
 		return Registration{}, RefusedEmpty
@@ -140,7 +140,7 @@ type result struct {
 	message json.RawMessage
 }
 
-// UnmarshalJSON implements json.Unmarshaler.
+// UnmarshalJSON implements [json.Unmarshaler].
 func (r *result) UnmarshalJSON(raw []byte) error {
 	var answer struct {
 		Code    number          `json:"code"`
@@ -216,7 +216,7 @@ type number int64
 // exactMax is the largest number up to which float64 represents each integer.
 const exactMax = 1 << 53
 
-// UnmarshalJSON implements json.Unmarshaler.
+// UnmarshalJSON implements [json.Unmarshaler].
 func (n *number) UnmarshalJSON(raw []byte) error {
 	written := strings.Trim(string(raw), `" `)
 	if i, err := strconv.ParseInt(written, 10, 64); err == nil {

@@ -38,7 +38,7 @@ func NewSecret() (string, error) {
 	return tokenPrefix + base64.RawURLEncoding.EncodeToString(secret), nil
 }
 
-// isSecret reports whether a text has the form of NewSecret: a secret chosen by a person
+// isSecret reports whether a text has the form of [NewSecret]: a secret chosen by a person
 // can be guessed.
 func isSecret(text string) bool {
 	random, found := strings.CutPrefix(text, tokenPrefix)
@@ -71,7 +71,7 @@ const freshFor = time.Second
 // that a revoked token expires on a node without its store.
 const knownFor = 24 * time.Hour
 
-// Tokens recognises tokens. It caches the tokens of the store, at most store.TokensMax, so that
+// Tokens recognises tokens. It caches the tokens of the store, at most [store.TokensMax], so that
 // guesses cost the store nothing. Its methods may be called from many goroutines.
 type Tokens struct {
 	store   Store
@@ -107,9 +107,9 @@ func (t *Tokens) Failed(address netip.Addr, now time.Time) (wait time.Duration, 
 	return t.failed.Add(address, now)
 }
 
-// Authenticate returns the token of a secret. The error is ErrUnknown, ErrExpired, together
+// Authenticate returns the token of a secret. The error is [ErrUnknown], [ErrExpired], together
 // with the token, or one of the store. A session or a login code is not a token: only
-// Sessions knows its token.
+// [Sessions] knows its token.
 func (t *Tokens) Authenticate(ctx context.Context, secret string) (store.Token, error) {
 	token, err := t.ByHash(ctx, HashOf(secret))
 	if token.Role.StandsIn() {

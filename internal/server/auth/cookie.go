@@ -52,7 +52,7 @@ func signInName(r *http.Request) (name string, secure bool) {
 	return name + "-sign-in", secure
 }
 
-// SignInOf returns the state of a sign-in from SetSignIn.
+// SignInOf returns the state of a sign-in from [SetSignIn].
 func SignInOf(r *http.Request) string {
 	name, _ := signInName(r)
 	cookie, err := r.Cookie(name)

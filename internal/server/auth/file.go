@@ -23,7 +23,7 @@ const Admin = "admin"
 // system is the creator of tokens that no other token has created.
 const system = "belfry"
 
-// First ensures that a store has a token, and reports whether it is the token in TokenFile of the
+// First ensures that a store has a token, and reports whether it is the token in [TokenFile] of the
 // data directory. If several nodes start at once, only the one that adds the token keeps a file.
 // The file precedes the token in the store: after a crash in between the next start uses the token
 // in the file.
@@ -104,7 +104,7 @@ func ReadToken(path string) (string, error) {
 	return read(path, func(owner int) bool { return user == 0 || owner == 0 || owner == user })
 }
 
-// readOwn is ReadToken for a server, to which another user's token would let that user in.
+// readOwn is [ReadToken] for a server, to which another user's token would let that user in.
 func readOwn(path string) (string, error) {
 	return read(path, func(owner int) bool { return owner == os.Geteuid() })
 }

@@ -35,7 +35,7 @@ func OwnToken(dir string) (secret string, joined bool, err error) {
 
 const newWorkerToken = WorkerTokenFile + ".new"
 
-// KeepOwnToken records that a server has accepted the token of OwnToken.
+// KeepOwnToken records that a server has accepted the token of [OwnToken].
 func KeepOwnToken(dir string) error {
 	return os.Rename(filepath.Join(dir, newWorkerToken), filepath.Join(dir, WorkerTokenFile))
 }
@@ -43,7 +43,7 @@ func KeepOwnToken(dir string) error {
 // HashText writes the hash of a token for a request.
 func HashText(hash store.TokenHash) string { return base64.RawURLEncoding.EncodeToString(hash[:]) }
 
-// ParseHash reads what HashText has written.
+// ParseHash reads what [HashText] has written.
 func ParseHash(text string) (hash store.TokenHash, ok bool) {
 	data, err := base64.RawURLEncoding.DecodeString(text)
 	if err != nil || len(data) != len(hash) {

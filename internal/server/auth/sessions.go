@@ -142,7 +142,7 @@ func Challenge(verifier string) string { return inName(HashOf(verifier)) }
 var ErrChallenge = errors.New("the challenge is not one of S256")
 
 // Approve creates a code for a command's own session of the same person, for one use within
-// CodeFor. Only a command with the verifier of the challenge can use it.
+// [CodeFor]. Only a command with the verifier of the challenge can use it.
 func (s *Sessions) Approve(ctx context.Context, secret, challenge string) (code string, err error) {
 	if sum, err := base64.RawURLEncoding.DecodeString(challenge); err != nil || len(sum) != sha256.Size || challenge != base64.RawURLEncoding.EncodeToString(sum) {
 		return "", ErrChallenge
@@ -160,7 +160,7 @@ func (s *Sessions) Approve(ctx context.Context, secret, challenge string) (code 
 }
 
 // BeginCommand creates the session of a command for the code of Approve. It ends at the latest when
-// a session from the person's sign-in would. The error is ErrUnknown or one of the store.
+// a session from the person's sign-in would. The error is [ErrUnknown] or one of the store.
 func (s *Sessions) BeginCommand(ctx context.Context, code, verifier string) (secret string, holder Holder, ends time.Time, err error) {
 	token, err := s.tokens.lately(ctx, HashOf(code))
 	if errors.Is(err, ErrUnknown) {
@@ -204,7 +204,7 @@ func (s *Sessions) BeginCommand(ctx context.Context, code, verifier string) (sec
 // personSession is in the name of a session in place of the hash of a token.
 const personSession = "person"
 
-// NewCode creates a code that begins a session for a token once, within CodeFor.
+// NewCode creates a code that begins a session for a token once, within [CodeFor].
 func (s *Sessions) NewCode(ctx context.Context, token store.TokenHash) (code string, err error) {
 	return s.add(ctx, store.PutToken{Name: string(store.RoleCode) + "/" + inName(token), Role: store.RoleCode, Lasts: CodeFor})
 }
@@ -264,7 +264,7 @@ func (s *Sessions) remove(ctx context.Context, name string) error {
 	return err
 }
 
-// Redeem returns the token of a code, once. The error is ErrUnknown, ErrExpired or one of the
+// Redeem returns the token of a code, once. The error is [ErrUnknown], [ErrExpired] or one of the
 // store.
 func (s *Sessions) Redeem(ctx context.Context, code string) (store.Token, error) {
 	token, err := s.tokens.lately(ctx, HashOf(code))
@@ -280,7 +280,7 @@ func (s *Sessions) Redeem(ctx context.Context, code string) (store.Token, error)
 	return s.principal(ctx, &token)
 }
 
-// spend removes a code. The caller that removes it redeems it; others get ErrUnknown.
+// spend removes a code. The caller that removes it redeems it; others get [ErrUnknown].
 func (s *Sessions) spend(ctx context.Context, code *store.Token) error {
 	defer s.tokens.Forget()
 	err := s.tokens.store.DeleteToken(ctx, code.Name, system)
@@ -303,8 +303,8 @@ func (s *Sessions) principal(ctx context.Context, t *store.Token) (store.Token, 
 	return token, err
 }
 
-// Holder returns the holder of a session, and counts as its use. The error is ErrUnknown,
-// ErrExpired if the token has expired, or one of the store.
+// Holder returns the holder of a session, and counts as its use. The error is [ErrUnknown],
+// [ErrExpired] if the token has expired, or one of the store.
 func (s *Sessions) Holder(ctx context.Context, secret string) (Holder, error) {
 	session, err := s.tokens.lately(ctx, HashOf(secret))
 	if errors.Is(err, ErrExpired) || err == nil && session.Role != store.RoleSession {

@@ -9,7 +9,7 @@ import (
 // few KB.
 const StrangerTime = 5 * time.Second
 
-// shownKey is the context key of OnShown.
+// shownKey is the context key of [OnShown].
 type shownKey struct{}
 
 // OnShown returns a context for a request that calls f, maybe repeatedly, when its caller has shown

@@ -34,7 +34,7 @@ type Store interface {
 	Finish(ctx context.Context, session job.ID, results []store.Result) ([]store.FinishOutcome, error)
 }
 
-// Keeper looks after the handovers of HTTP jobs. Use New.
+// Keeper looks after the handovers of HTTP jobs. Use [New].
 type Keeper struct {
 	store Store
 	boot  func() time.Duration

@@ -280,7 +280,7 @@ type Local struct {
 }
 
 // WriteAddress publishes the address of the server of this process in its data directory.
-// RemoveAddress removes it.
+// [RemoveAddress] removes it.
 func WriteAddress(dir string, a Local) error {
 	a.PID = os.Getpid()
 	data, err := json.Marshal(a)

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Field is a field of a Server, as its file has it.
+// Field is a field of a [Server], as its file has it.
 type Field struct {
 	Name    string // such as keep.for
 	Doc     string // what it means
@@ -22,7 +22,7 @@ type Field struct {
 	index  []int
 }
 
-// Fields returns the fields of a Server in their order.
+// Fields returns the fields of a [Server] in their order.
 func Fields() []Field {
 	return fieldsOf(reflect.TypeFor[Server](), "", nil)
 }

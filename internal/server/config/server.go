@@ -1,6 +1,6 @@
 // Package config reads the configuration of a server and a client: from flags, the
 // environment and files, in this order of precedence. It checks each value separately;
-// combinations are checked in one place, Server.Check.
+// combinations are checked in one place, [Server.Check].
 //
 // It opens no store and no connection.
 package config
@@ -156,7 +156,7 @@ func (s *Server) SecretsDir() string {
 	return cmp.Or(string(s.Notify.Secrets), filepath.Join(s.Data, "secrets"))
 }
 
-// The defaults of a Server. Other packages have the rest.
+// The defaults of a [Server]. Other packages have the rest.
 const (
 	DefaultListen = "127.0.0.1:8420"
 	defaultOutput = 1 << 20
@@ -513,7 +513,7 @@ func (LogLevel) Values() []string { return []string{"debug", "info", "warn", "er
 const fileMax = 1 << 20
 
 // ReadServer reads the file of a server. File names in it are relative to its directory.
-// The error is of type job.Problems if the file can be read.
+// The error is of type [job.Problems] if the file can be read.
 func ReadServer(path, shown string) (Server, error) {
 	var s Server
 	if err := readSettings(path, shown, &s); err != nil {

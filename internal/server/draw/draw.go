@@ -355,7 +355,7 @@ type Tick struct {
 const (
 	// LanesWide is the width of full-page lanes, in units of their style.
 	LanesWide = 1080
-	// LanesLeft is the left margin of the axis in a drawing of LanesWide, for the names. A narrower
+	// LanesLeft is the left margin of the axis in a drawing of [LanesWide], for the names. A narrower
 	// drawing has short names.
 	LanesLeft = 190
 	shortLeft = 100
@@ -446,7 +446,7 @@ func Heat(label string, names []string, cells [][]float64, titles func(row, colu
 	return LinkedHeat(label, names, nil, cells, titles, func(int, int) bool { return false }, ticks, now)
 }
 
-// LinkedHeat is Heat with an address for each row, and a stroke in the cells that are marked.
+// LinkedHeat is [Heat] with an address for each row, and a stroke in the cells that are marked.
 func LinkedHeat(label string, names, links []string, cells [][]float64, titles func(row, column int) string, marked func(row, column int) bool, ticks []Tick, now [2]int) string {
 	const w, left, row = 1080.0, 62.0, 24.0
 	h := row * float64(len(cells))

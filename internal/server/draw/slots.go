@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	// LaneNames is the left margin of the axis of counted lanes in a drawing of LanesWide, for their
+	// LaneNames is the left margin of the axis of counted lanes in a drawing of [LanesWide], for their
 	// names as text of the page.
 	LaneNames = 250
 	// LaneNumbers is the right margin of that axis.

@@ -52,7 +52,7 @@ type Saved struct {
 	File string    `json:"file"`
 }
 
-// backupFile is the file of the data directory that has a Saved.
+// backupFile is the file of the data directory that has a [Saved].
 const backupFile = "backup.json"
 
 // SaveBackup records a backup in a data directory.

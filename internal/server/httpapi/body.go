@@ -16,7 +16,7 @@ import (
 
 // jsonFormat is JSON as encoding/json reads and writes it. The library reads each body
 // twice, to check it and into its type, on one processor. It only requires the documents of
-// client.Apply, which may be many, to be objects: so it receives empty ones, and the real
+// [client.Apply], which may be many, to be objects: so it receives empty ones, and the real
 // ones are checked on all processors. Other bodies are small, and checked for duplicate
 // keys.
 var jsonFormat = huma.Format{Marshal: huma.DefaultJSONFormat.Marshal, Unmarshal: readBody}

@@ -42,7 +42,7 @@ type compressor struct {
 	z       *gzip.Writer
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap is for [http.ResponseController].
 func (c *compressor) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 
 func (c *compressor) WriteHeader(status int) {

@@ -57,7 +57,7 @@ type Config struct {
 	// Metrics answers at /metrics. Nil: no metrics.
 	Metrics http.Handler
 	// Now is the clock of this machine, by which failures to authenticate are counted.
-	// Default: time.Now.
+	// Default: [time.Now].
 	Now func() time.Time
 	// Log takes internal failures. Default: nothing.
 	Log *slog.Logger

@@ -105,7 +105,7 @@ var documented = map[string]string{"jobs": "Job", "calendars": "Calendar", "pool
 // schemasAt is where the schemas are in the description.
 const schemasAt = "#/components/schemas/"
 
-// document replaces client.Document in the description of the API.
+// document replaces [client.Document] in the description of the API.
 type document struct{}
 
 // Schema returns the place of the schema of documents, which writeDescription puts there.

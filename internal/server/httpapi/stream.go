@@ -47,7 +47,7 @@ func (s *stream) event(kind, id string, data any) error {
 
 func (s *stream) comment(text string) error { return s.write([]byte(": " + text + "\n\n")) }
 
-// Part writes a stretch of output; it is a service.Follower.
+// Part writes a stretch of output; it is a [service.Follower].
 func (s *stream) Part(part client.OutputPart, at *service.Place) error {
 	id := ""
 	if at != nil {
@@ -56,7 +56,7 @@ func (s *stream) Part(part client.OutputPart, at *service.Place) error {
 	return s.event("output", id, part)
 }
 
-// Alive keeps the connection open for proxies in between; it is a service.Follower.
+// Alive keeps the connection open for proxies in between; it is a [service.Follower].
 func (s *stream) Alive() error { return s.comment("alive") }
 
 func (s *stream) write(data []byte) error {

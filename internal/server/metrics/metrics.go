@@ -71,7 +71,7 @@ type Notifications struct {
 	Dropped  int64 // events
 }
 
-// Sources are read at each scrape. None but History may be nil.
+// Sources are read at each scrape. None but [History] may be nil.
 type Sources struct {
 	Version string
 	Store   Store
@@ -103,7 +103,7 @@ const (
 	failingMax = 10 * labelledJobsMax
 )
 
-// Metrics are the metrics of a process. Use New.
+// Metrics are the metrics of a process. Use [New].
 type Metrics struct {
 	lateness latencies
 	running  atomic.Int64

@@ -102,7 +102,7 @@ type measuredStore struct {
 // Measure returns a store that passes calls to the given one, and measures them.
 func (m *Metrics) Measure(s store.Store) store.Store { return &measuredStore{s, m} }
 
-// PutJobs implements store.Jobs.
+// PutJobs implements [store.Jobs].
 func (s *measuredStore) PutJobs(ctx context.Context, list []store.PutJob) (jobs []*store.Job, err error) {
 	call := "put_jobs"
 	if len(list) == 1 {
@@ -112,37 +112,37 @@ func (s *measuredStore) PutJobs(ctx context.Context, list []store.PutJob) (jobs 
 	return s.Store.PutJobs(ctx, list)
 }
 
-// JobsChanged implements store.Jobs.
+// JobsChanged implements [store.Jobs].
 func (s *measuredStore) JobsChanged(ctx context.Context, partitions store.Partitions, since int64, limit int) (changed []store.PlannedJob, next int64, err error) {
 	defer s.m.done("jobs_changed", time.Now(), &err)
 	return s.Store.JobsChanged(ctx, partitions, since, limit)
 }
 
-// ListJobs implements store.Jobs.
+// ListJobs implements [store.Jobs].
 func (s *measuredStore) ListJobs(ctx context.Context, q store.JobQuery) (list []*store.Job, next string, err error) {
 	defer s.m.done("list_jobs", time.Now(), &err)
 	return s.Store.ListJobs(ctx, q)
 }
 
-// Plan implements store.Planning.
+// Plan implements [store.Planning].
 func (s *measuredStore) Plan(ctx context.Context, session job.ID, items []store.PlanItem) (outcomes []store.PlanOutcome, claims []store.ClaimOutcome, err error) {
 	defer s.m.done("plan", time.Now(), &err)
 	return s.Store.Plan(ctx, session, items)
 }
 
-// Trigger implements store.Planning.
+// Trigger implements [store.Planning].
 func (s *measuredStore) Trigger(ctx context.Context, items []store.TriggerItem) (outcomes []store.TriggerOutcome, err error) {
 	defer s.m.done("trigger", time.Now(), &err)
 	return s.Store.Trigger(ctx, items)
 }
 
-// Place implements store.Planning.
+// Place implements [store.Planning].
 func (s *measuredStore) Place(ctx context.Context, placements []store.Placement) (err error) {
 	defer s.m.done("place", time.Now(), &err)
 	return s.Store.Place(ctx, placements)
 }
 
-// Ready implements store.Working.
+// Ready implements [store.Working].
 func (s *measuredStore) Ready(ctx context.Context, q store.ReadyQuery) (runs []store.ReadyRun, err error) {
 	call := "ready"
 	if q.Any {
@@ -152,79 +152,79 @@ func (s *measuredStore) Ready(ctx context.Context, q store.ReadyQuery) (runs []s
 	return s.Store.Ready(ctx, q)
 }
 
-// Claim implements store.Working.
+// Claim implements [store.Working].
 func (s *measuredStore) Claim(ctx context.Context, session job.ID, attempts []store.Attempt) (outcomes []store.ClaimOutcome, err error) {
 	defer s.m.done("claim", time.Now(), &err)
 	return s.Store.Claim(ctx, session, attempts)
 }
 
-// Release implements store.Working.
+// Release implements [store.Working].
 func (s *measuredStore) Release(ctx context.Context, session job.ID, attempts []store.Attempt) (err error) {
 	defer s.m.done("release", time.Now(), &err)
 	return s.Store.Release(ctx, session, attempts)
 }
 
-// Finish implements store.Working.
+// Finish implements [store.Working].
 func (s *measuredStore) Finish(ctx context.Context, session job.ID, results []store.Result) (outcomes []store.FinishOutcome, err error) {
 	defer s.m.done("finish", time.Now(), &err)
 	return s.Store.Finish(ctx, session, results)
 }
 
-// Cancel implements store.Working.
+// Cancel implements [store.Working].
 func (s *measuredStore) Cancel(ctx context.Context, run job.ID, by, reason string) (r store.Run, err error) {
 	defer s.m.done("cancel", time.Now(), &err)
 	return s.Store.Cancel(ctx, run, by, reason)
 }
 
-// Renew implements store.Membership.
+// Renew implements [store.Membership].
 func (s *measuredStore) Renew(ctx context.Context, session job.ID, load store.Load) (err error) {
 	defer s.m.done("renew", time.Now(), &err)
 	return s.Store.Renew(ctx, session, load)
 }
 
-// Sessions implements store.Membership.
+// Sessions implements [store.Membership].
 func (s *measuredStore) Sessions(ctx context.Context) (sessions []store.Session, err error) {
 	defer s.m.done("sessions", time.Now(), &err)
 	return s.Store.Sessions(ctx)
 }
 
-// ListActive implements store.Working.
+// ListActive implements [store.Working].
 func (s *measuredStore) ListActive(ctx context.Context, q store.ActiveQuery) (runs []store.Run, err error) {
 	defer s.m.done("list_active", time.Now(), &err)
 	return s.Store.ListActive(ctx, q)
 }
 
-// Attempts implements store.History.
+// Attempts implements [store.History].
 func (s *measuredStore) Attempts(ctx context.Context, q store.HistoryQuery) (list []store.Record, next store.RecordRef, err error) {
 	defer s.m.done("attempts", time.Now(), &err)
 	return s.Store.Attempts(ctx, q)
 }
 
-// AppendOutput implements store.History.
+// AppendOutput implements [store.History].
 func (s *measuredStore) AppendOutput(ctx context.Context, chunks []store.OutputChunk) (err error) {
 	defer s.m.done("append_output", time.Now(), &err)
 	return s.Store.AppendOutput(ctx, chunks)
 }
 
-// Output implements store.History.
+// Output implements [store.History].
 func (s *measuredStore) Output(ctx context.Context, run job.ID, attempt, fromSeq, limit int) (chunks []store.OutputChunk, err error) {
 	defer s.m.done("output", time.Now(), &err)
 	return s.Store.Output(ctx, run, attempt, fromSeq, limit)
 }
 
-// Tidy implements store.Store.
+// Tidy implements [store.Store].
 func (s *measuredStore) Tidy(ctx context.Context) (more bool, err error) {
 	defer s.m.done("tidy", time.Now(), &err)
 	return s.Store.Tidy(ctx)
 }
 
-// ExpireAudit implements store.Store.
+// ExpireAudit implements [store.Store].
 func (s *measuredStore) ExpireAudit(ctx context.Context, keep store.Retention) (more bool, err error) {
 	defer s.m.done("expire", time.Now(), &err)
 	return s.Store.ExpireAudit(ctx, keep)
 }
 
-// Expire implements store.History.
+// Expire implements [store.History].
 func (s *measuredStore) Expire(ctx context.Context, keep store.Retention) (more bool, err error) {
 	defer s.m.done("expire", time.Now(), &err)
 	return s.Store.Expire(ctx, keep)

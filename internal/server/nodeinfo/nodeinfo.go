@@ -64,7 +64,7 @@ type Notes interface {
 	Now(ctx context.Context) (time.Time, error)
 }
 
-// List returns the last reports of all nodes that reported within Kept, by name. now is the time of
+// List returns the last reports of all nodes that reported within [Kept], by name. now is the time of
 // the store.
 func List(ctx context.Context, s Notes, now time.Time) ([]Info, error) {
 	var list []Info
@@ -178,7 +178,7 @@ func (t *Reporter) Tell(ctx context.Context, leaves bool) error {
 	return t.sweep(ctx, p.Seen)
 }
 
-// sweep removes notes older than Kept.
+// sweep removes notes older than [Kept].
 func (t *Reporter) sweep(ctx context.Context, now time.Time) error {
 	return each(ctx, t.Store, func(n *store.Note) error {
 		var p Info

@@ -63,7 +63,7 @@ type Store interface {
 	Now(ctx context.Context) (time.Time, error)
 }
 
-// Config configures a Notifier.
+// Config configures a [Notifier].
 type Config struct {
 	Store Store
 	// Node is the name of this node.
@@ -77,12 +77,12 @@ type Config struct {
 	Output func(ctx context.Context, run job.ID, attempt, lines int) ([]string, error)
 	// Behind reports whether reads of history may lack the latest ends of runs. Nil: they never do.
 	Behind func() bool
-	// Now is the clock of the process. Default: time.Now.
+	// Now is the clock of the process. Default: [time.Now].
 	Now func() time.Time
 	Log *slog.Logger
 }
 
-// Notifier delivers notifications. Use New.
+// Notifier delivers notifications. Use [New].
 type Notifier struct {
 	Config
 	trouble *failurelog.Log

@@ -32,15 +32,15 @@ const (
 	shownMax = 200
 )
 
-// SenderConfig configures a Sender.
+// SenderConfig configures a [Sender].
 type SenderConfig struct {
 	// Secrets reads the secrets that channels name.
 	Secrets *secret.Keeper
-	// Control refuses connections to closed addresses: see net.Dialer.
+	// Control refuses connections to closed addresses: see [net.Dialer].
 	Control func(network, address string, c syscall.RawConn) error
 	// Version is the version of the program.
 	Version string
-	// Now is the clock of the machine. Default: time.Now.
+	// Now is the clock of the machine. Default: [time.Now].
 	Now func() time.Time
 	// Proxy returns the proxy of a request, nil for none. Default: none.
 	Proxy func(*http.Request) (*url.URL, error)

@@ -36,7 +36,7 @@ var words = map[job.Outcome]string{
 	job.OutcomeMissed:   "a run was missed",
 }
 
-// Log logs ends. Use New.
+// Log logs ends. Use [New].
 type Log struct {
 	log *slog.Logger
 	now func() time.Time

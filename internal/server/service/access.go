@@ -46,7 +46,7 @@ func CallerFor(h auth.Holder) Caller {
 }
 
 // Right is the right that a method requires. Interfaces may check it earlier, by
-// Caller.May, to refuse a request before they read it.
+// [Caller.May], to refuse a request before they read it.
 type Right struct {
 	Role store.Role
 	// Server is set where the whole server is affected: a caller with a namespace has no
@@ -61,7 +61,7 @@ var (
 	Define     = Right{Role: store.RoleAdmin}
 	Observe    = Right{Role: store.RoleViewer, Server: true}
 	Administer = Right{Role: store.RoleAdmin, Server: true}
-	// WorkAsWorker is the right of workers, and JoinAsWorker the right of joining tokens.
+	// WorkAsWorker is the right of workers, and [JoinAsWorker] the right of joining tokens.
 	WorkAsWorker = Right{Role: store.RoleRemote}
 	JoinAsWorker = Right{Role: store.RoleJoin}
 )

@@ -27,7 +27,7 @@ type beginning struct {
 }
 
 // of returns where the failures of a job began whose last runs, the latest first, have failures: by its last
-// store.LookMax runs, or by what is remembered of earlier ones.
+// [store.LookMax] runs, or by what is remembered of earlier ones.
 func (b *beginnings) of(ctx context.Context, history jobStore, uid job.ID, ended []store.Record) (beginning, error) {
 	if len(ended) < inRowMax || lastSuccess(ended) != nil {
 		return beginningOf(ended), nil

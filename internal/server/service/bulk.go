@@ -34,7 +34,7 @@ type Bulk struct {
 	audit *Audit
 }
 
-// Do changes all jobs that are selected, each for itself. With DryRun it counts them; with Expect
+// Do changes all jobs that are selected, each for itself. With DryRun it counts them; with [Expect]
 // it refuses if another number is selected by now.
 func (s *Bulk) Do(ctx context.Context, who Caller, bulk client.Bulk) (client.BulkResult, error) {
 	result := client.BulkResult{DryRun: bulk.DryRun, Errors: []client.BulkError{}}

@@ -19,11 +19,11 @@ type Error struct {
 	Type client.ProblemType
 	// Detail describes the problem, and Hint the remedy.
 	Detail, Hint job.Reason
-	// Errors are the mistakes in the request, ErrorsMax at most.
+	// Errors are the mistakes in the request, [ErrorsMax] at most.
 	Errors []client.FieldError
 	// MoreErrors counts the mistakes that are not in Errors.
 	MoreErrors int
-	// Version is the current version of the object, with client.TypeChanged if known.
+	// Version is the current version of the object, with [client.TypeChanged] if known.
 	Version int64
 	// RetryAfter is how long to wait before the next try, where that is known.
 	RetryAfter time.Duration
@@ -99,7 +99,7 @@ func mistakeAt(pointer, path string, detail phrase.Text, hint ...phrase.Text) cl
 // to a full disk, are also in the log.
 func (e *Error) Away() bool { return errors.Is(e.cause, store.ErrAway) }
 
-// ErrorOf returns any error of this package as an Error. One of client.TypeInternal is a
+// ErrorOf returns any error of this package as an [Error]. One of [client.TypeInternal] is a
 // fault of the server: its cause belongs in the log, not in the response.
 func ErrorOf(err error) *Error {
 	e := errorOf(err)

@@ -79,7 +79,7 @@ func (s *Events) Follow(ctx context.Context, who Caller, q client.EventQuery) (*
 	return stream, nil
 }
 
-// overOr makes an Error of the end of the hub.
+// overOr makes an [Error] of the end of the hub.
 func overOr(err error) error {
 	if errors.Is(err, events.ErrOver) {
 		stops := Refuse(client.TypeUnavailable, phrase.ServerStops)
@@ -161,7 +161,7 @@ func (e *EventStream) Close() {
 func (e *EventStream) Place() string { return e.listener.Place() }
 
 // Within returns a context that ends with ctx or when the caller may no longer follow: then
-// its cause is an Error.
+// its cause is an [Error].
 func (e *EventStream) Within(ctx context.Context) (context.Context, func()) {
 	return e.place.within(ctx)
 }

@@ -37,7 +37,7 @@ type namedGroups struct {
 }
 
 const (
-	// namedParts is how many parts of store.JobLookMax jobs are searched for groups, for each
+	// namedParts is how many parts of [store.JobLookMax] jobs are searched for groups, for each
 	// kind of work: what more than 50,000 jobs name is not worth a slow page.
 	namedParts = 50
 	// namedRest is how many times as long as a search took its answer is kept, so that pages

@@ -37,7 +37,7 @@ type eventStore interface {
 }
 
 // Followers wakes the followers of the output of runs, and lets the followers of one run
-// share their reads. Use NewFollowers; its methods may be called from many goroutines.
+// share their reads. Use [NewFollowers]; its methods may be called from many goroutines.
 type Followers struct {
 	store eventStore
 	// change has room for one message: the first run is followed, or the last one no longer.

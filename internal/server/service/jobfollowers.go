@@ -16,7 +16,7 @@ type followersPlace struct {
 	After job.ID `json:"after"`
 }
 
-// followerPartsMax is how many parts of PageMax followers are searched for one page: there may be
+// followerPartsMax is how many parts of [PageMax] followers are searched for one page: there may be
 // many that the caller may not see.
 const followerPartsMax = 4
 
@@ -31,7 +31,7 @@ func (s *Jobs) Followers(ctx context.Context, who Caller, name Name, size int, t
 	return page, err
 }
 
-// FollowersOf is Followers of a job that is known to exist.
+// FollowersOf is [Followers] of a job that is known to exist.
 func (s *Jobs) FollowersOf(ctx context.Context, who Caller, name Name, size int, token string) (client.Page[client.Follower], error) {
 	page := client.Page[client.Follower]{Items: []client.Follower{}}
 	if err := who.MayIn(Read, name.Namespace); err != nil {

@@ -376,7 +376,7 @@ const (
 	// emptyTime is the limit while a page of jobs by name is still empty, since an empty page
 	// is of no use.
 	emptyTime = 100 * time.Millisecond
-	// jobPartsMax is how many parts of store.JobLookMax jobs are searched for one page,
+	// jobPartsMax is how many parts of [store.JobLookMax] jobs are searched for one page,
 	// however fast that is.
 	jobPartsMax = 50
 )

@@ -279,7 +279,7 @@ func (s *Jobs) wroteIt(ctx context.Context, who Caller, j *store.Job, version in
 	return err
 }
 
-// isType reports whether an error is an Error of a type.
+// isType reports whether an error is an [Error] of a type.
 func isType(err error, kind client.ProblemType) bool {
 	var e *Error
 	return errors.As(err, &e) && e.Type == kind

@@ -243,7 +243,7 @@ func (l *Lines) Read(ctx context.Context, who Caller, id job.ID, q client.LinesQ
 	return l.read(ctx, key, &q)
 }
 
-// ReadOf is Read for an attempt of a run that the caller has got.
+// ReadOf is [Read] for an attempt of a run that the caller has got.
 func (l *Lines) ReadOf(ctx context.Context, who Caller, run *client.Run, q client.LinesQuery) (client.OutputLines, error) {
 	if err := who.May(Read); err != nil {
 		return client.OutputLines{}, err
@@ -336,7 +336,7 @@ func textOf(line []byte) []byte {
 	return line
 }
 
-// marks parses a mark of output.Reader, and returns the text after it.
+// marks parses a mark of [output.Reader], and returns the text after it.
 func marks(line []byte) (at time.Time, stream string, text []byte) {
 	when, rest, ok := bytes.Cut(line, []byte(" "))
 	if !ok || len(rest) < 2 || rest[1] != ' ' {

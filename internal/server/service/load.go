@@ -28,7 +28,7 @@ type Load struct {
 }
 
 // Ahead counts the starts of a future span, in steps that begin at multiples of the step
-// since 1970. It begins with the step that contains From.
+// since 1970. It begins with the step that contains [From].
 func (s *Load) Ahead(ctx context.Context, who Caller, q client.LoadQuery) (client.Load, error) {
 	load := client.Load{Starts: []int{}}
 	of, err := who.reads(q.Namespace)

@@ -129,7 +129,7 @@ func inChain(ready []store.Run, j *store.Job) *store.Run {
 }
 
 // chainsMax is the most chains in a list whose next run is read one by one. For more, the list
-// searches the ready runs that are due first, at most PageMax: one read for all.
+// searches the ready runs that are due first, at most [PageMax]: one read for all.
 const chainsMax = 2
 
 // nextInChains is nextInChain for the jobs of a list, in their order.

@@ -50,7 +50,7 @@ type Place struct {
 	Offset  int64
 }
 
-// String writes the place as ParsePlace reads it.
+// String writes the place as [ParsePlace] reads it.
 func (p Place) String() string { return fmt.Sprintf("%d:%d", p.Attempt, p.Offset) }
 
 // ParsePlace reads a place.
@@ -67,7 +67,7 @@ type Follower interface {
 	// Part receives a stretch of output. The stream can be resumed at its place; without
 	// one it can only be resumed after an earlier part.
 	Part(part client.OutputPart, at *Place) error
-	// Alive is called after AliveEvery without news.
+	// Alive is called after [AliveEvery] without news.
 	Alive() error
 }
 

@@ -15,8 +15,8 @@ import (
 
 // Tokens is the cache of the tokens of the store.
 type Tokens interface {
-	// ByHash returns a token that is valid. Else the error is auth.ErrUnknown,
-	// auth.ErrExpired or one of the store.
+	// ByHash returns a token that is valid. Else the error is [auth.ErrUnknown],
+	// [auth.ErrExpired] or one of the store.
 	ByHash(ctx context.Context, hash store.TokenHash) (store.Token, error)
 	// Forget makes the next call read the store.
 	Forget()

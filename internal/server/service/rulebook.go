@@ -125,7 +125,7 @@ func together(unread job.Problems, err error) error {
 	return mistakes
 }
 
-// check validates a document by the rules. The error is a job.Problems.
+// check validates a document by the rules. The error is a [job.Problems].
 func check(d job.Document, rules []job.Option) error {
 	if d.Calendar != nil && len(d.Calendar.Days.ICS) > 0 {
 		return job.Problems{reason.Problem(job.Problem{Path: "calendar.ics"}, phrase.NoFilesRead, phrase.ApplyReadsFiles)}

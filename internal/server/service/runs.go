@@ -258,9 +258,9 @@ type runsPlace struct {
 
 const (
 	// partsMax is the number of parts of history that are searched for one page, each of
-	// store.LookMax records, within lookTime.
+	// [store.LookMax] records, within lookTime.
 	partsMax = 10
-	// windowSlack is how much more than client.TextWindowMax is allowed, since
+	// windowSlack is how much more than [client.TextWindowMax] is allowed, since
 	// clients count it by clocks of their own.
 	windowSlack = time.Hour
 )

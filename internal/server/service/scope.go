@@ -107,7 +107,7 @@ func (s scope) attempts(ctx context.Context, from interface {
 	return list, next, nil
 }
 
-// audit is Audit of a store for the scope.
+// audit is [Audit] of a store for the scope.
 func (s scope) audit(ctx context.Context, from auditStore, q store.AuditQuery) (list []store.AuditRecord, next int64, err error) {
 	if len(s) <= 1 {
 		q.Namespace = s.namespaces()[0]

@@ -2,9 +2,9 @@
 // cancel and explain runs, follow output and events, and list everything. The HTTP API, web
 // pages and other protocols parse a request, call a method here and print its result.
 //
-// Every method takes its Caller and checks the caller's role and namespace first, so that
+// Every method takes its [Caller] and checks the caller's role and namespace first, so that
 // no interface of the server can forget it. Arguments and results are the plain types of
-// package client, the same for every interface. An error is an *Error, or ErrorOf makes one
+// package client, the same for every interface. An error is an *Error, or [ErrorOf] makes one
 // of it.
 package service
 
@@ -61,7 +61,7 @@ type Planner interface {
 	Ready() <-chan struct{}
 }
 
-// Config configures a Service.
+// Config configures a [Service].
 type Config struct {
 	Store Store
 	// Planner may be nil: then the next moments of jobs are unknown.
@@ -100,13 +100,13 @@ type Config struct {
 	// Defaults are the server's defaults for documents. The store has the same.
 	Defaults job.Defaults
 	// Now is the clock of this machine, which makes ids and measures waiting. Due times go
-	// by the clock of the store. Default: time.Now.
+	// by the clock of the store. Default: [time.Now].
 	Now func() time.Time
 	// Log takes internal failures. Default: nothing.
 	Log *slog.Logger
 }
 
-// Service has the operations of a server by topic. Use New. The methods of all topics may
+// Service has the operations of a server by topic. Use [New]. The methods of all topics may
 // be called from many goroutines.
 type Service struct {
 	Jobs      *Jobs

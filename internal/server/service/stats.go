@@ -89,7 +89,7 @@ type keptStretch struct {
 }
 
 // Over counts what ended within a span, in buckets that begin at multiples of the step since
-// 1970. It begins with the bucket that From is in.
+// 1970. It begins with the bucket that [From] is in.
 func (s *Stats) Over(ctx context.Context, who Caller, q client.StatsQuery) (client.Stats, error) {
 	stats := client.Stats{Items: []client.StatsBucket{}}
 	of, err := who.reads(q.Namespace)

@@ -33,7 +33,7 @@ type Access struct {
 	sharedUser string
 }
 
-// List returns all tokens by name: store.TokensMax at most.
+// List returns all tokens by name: [store.TokensMax] at most.
 func (s *Access) List(ctx context.Context, who Caller) ([]client.Token, error) {
 	if err := who.May(Administer); err != nil {
 		return nil, err

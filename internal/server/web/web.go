@@ -48,7 +48,7 @@ type Config struct {
 	Node string
 	// Version of the program.
 	Version string
-	// Now is the clock of this machine. Default: time.Now.
+	// Now is the clock of this machine. Default: [time.Now].
 	Now func() time.Time
 	// Log takes internal failures. Default: nothing.
 	Log *slog.Logger

@@ -16,7 +16,7 @@ type Log struct {
 	first error // nil while the operation succeeds
 }
 
-// New returns a Log of one operation. begins and ends are the messages of its first failure and of
+// New returns a [Log] of one operation. begins and ends are the messages of its first failure and of
 // its recovery.
 func New(log *slog.Logger, begins, ends string) *Log {
 	return &Log{log: log, begins: begins, ends: ends}

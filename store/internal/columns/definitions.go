@@ -12,7 +12,7 @@ import (
 )
 
 // EncodeJob encodes the user's part of a definition. It also returns the result of
-// DecodeJob on it; the copy shares with j the values behind its pointers.
+// [DecodeJob] on it; the copy shares with j the values behind its pointers.
 func EncodeJob(j *job.Job) (text []byte, read *job.Job, err error) {
 	document := *j
 	document.Namespace = cmp.Or(document.Namespace, job.DefaultNamespace)
@@ -23,7 +23,7 @@ func EncodeJob(j *job.Job) (text []byte, read *job.Job, err error) {
 	return text, &document, err
 }
 
-// DecodeJob is the inverse of EncodeJob. Fields that a newer belfry has added
+// DecodeJob is the inverse of [EncodeJob]. Fields that a newer belfry has added
 // are passed over.
 func DecodeJob(text []byte) (*job.Job, error) {
 	j := &job.Job{}
@@ -70,7 +70,7 @@ func DecodeSaid(text []byte) (*job.Job, error) {
 // EncodeDocument encodes a document that is no job, with the server's additions.
 func EncodeDocument(d job.Document) ([]byte, error) { return json.Marshal(d.Content()) }
 
-// DecodeDocument is the inverse of EncodeDocument. Fields that a newer belfry has added are
+// DecodeDocument is the inverse of [EncodeDocument]. Fields that a newer belfry has added are
 // passed over.
 func DecodeDocument(kind job.Kind, text []byte) (job.Document, error) {
 	d := job.Document{Kind: kind}

@@ -24,7 +24,7 @@ var Latest = time.Unix(0, math.MaxInt64)
 
 var earliest = time.Unix(0, math.MinInt64)
 
-// FromNanos is the inverse of Nanos.
+// FromNanos is the inverse of [Nanos].
 func FromNanos(n int64) time.Time {
 	if n == 0 {
 		return time.Time{}

@@ -24,7 +24,7 @@ func StoredSlot(slot string, uid job.ID) string {
 	return slot
 }
 
-// Slot is the inverse of StoredSlot.
+// Slot is the inverse of [StoredSlot].
 func Slot(stored string, uid job.ID) string {
 	if stored == ownSlot {
 		return uid.String()
@@ -48,7 +48,7 @@ func StoredKey(r *job.Run) string {
 	return r.Key
 }
 
-// StoredLostAfter returns LostAfter of a run in nanoseconds, the last bit of which is Unfenced:
+// StoredLostAfter returns [LostAfter] of a run in nanoseconds, the last bit of which is Unfenced:
 // a Belfry that does not know the bit waits a nanosecond longer.
 func StoredLostAfter(r *store.Run) int64 {
 	n := int64(r.LostAfter) &^ 1
@@ -58,7 +58,7 @@ func StoredLostAfter(r *store.Run) int64 {
 	return n
 }
 
-// LostAfter is the inverse of StoredLostAfter.
+// LostAfter is the inverse of [StoredLostAfter].
 func LostAfter(stored int64) (lostAfter time.Duration, unfenced bool) {
 	return time.Duration(stored &^ 1), stored&1 == 1
 }
@@ -71,7 +71,7 @@ func EncodeParams(p map[string]string) ([]byte, error) {
 	return json.Marshal(p)
 }
 
-// Params is the inverse of EncodeParams.
+// Params is the inverse of [EncodeParams].
 func Params(text []byte) map[string]string {
 	if len(text) == 0 {
 		return nil

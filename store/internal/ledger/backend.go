@@ -1,12 +1,12 @@
 // Package ledger is the part of a store that is independent of its storage. It makes the
 // steps of package store: it gets the needs of a decision from package engine, has a
-// Backend load them, calls the decision, and has the backend write the changes. So all
-// stores share these rules, and a store is only a Backend.
+// [Backend] load them, calls the decision, and has the backend write the changes. So all
+// stores share these rules, and a store is only a [Backend].
 //
 // # What a backend sees
 //
-// The state consists of cells, one for each job: the job (engine.Job with its
-// engine.Document) and its unfinished runs. The rest is sessions, the keys of requests,
+// The state consists of cells, one for each job: the job ([engine.Job] with its
+// [engine.Document]) and its unfinished runs. The rest is sessions, the keys of requests,
 // documents other than jobs, tokens, the audit, and history. Runs of several jobs meet only
 // in the slot of a pool.
 //
@@ -27,12 +27,12 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// ErrAgain is wrapped by a Backend when a step has written nothing because its inputs
+// ErrAgain is wrapped by a [Backend] when a step has written nothing because its inputs
 // changed meanwhile, or because it must lock more from its beginning. The ledger repeats
 // the step.
 var ErrAgain = errors.New("the step has to be made again")
 
-// ErrTooLarge is wrapped by a Backend when a step about several items that are separate steps
+// ErrTooLarge is wrapped by a [Backend] when a step about several items that are separate steps
 // writes more about one job than it can commit at once. It has written nothing. The ledger divides
 // the step in halves.
 var ErrTooLarge = errors.New("the step writes too much at once")
@@ -46,11 +46,11 @@ type Backend interface {
 	store.History
 }
 
-// ControlBackend is a Backend without history. Records in Tx.Write go into its feed, for
-// store.ConsumerHistory; Tx.Load answers Need.Records from the feed, and from records taken
+// ControlBackend is a [Backend] without history. Records in [Tx.Write] go into its feed, for
+// [store.ConsumerHistory]; [Tx.Load] answers Need.Records from the feed, and from records taken
 // in the last five minutes.
 type ControlBackend interface {
-	// These methods are part of the contract, which documents them. Records in Tx.Write,
+	// These methods are part of the contract, which documents them. Records in [Tx.Write],
 	// new ones and replacements, go into the feed as well.
 	store.Feed
 	store.Registry
@@ -77,19 +77,19 @@ type ControlBackend interface {
 	Handovers(ctx context.Context, q store.HandoverQuery) ([]store.Handover, error)
 
 	// Step tries an atomic step once: it calls decide once, and commits everything that
-	// decide passed to Tx.Write, or nothing. It returns an error of decide unchanged, and
+	// decide passed to [Tx.Write], or nothing. It returns an error of decide unchanged, and
 	// writes nothing.
 	//
-	// The step must appear to happen at one moment: the answers of Tx.Load still hold when
+	// The step must appear to happen at one moment: the answers of [Tx.Load] still hold when
 	// the changes are written. A locking backend holds its locks until the commit. A
 	// comparing backend compares everything that it has read, including data without
 	// changes, and even in a step without changes if it answered from a cache: a refusal is
-	// only as good as its inputs. It returns ErrAgain after a change, and reads afresh if
+	// only as good as its inputs. It returns [ErrAgain] after a change, and reads afresh if
 	// Order.Try marks a repetition.
 	//
 	// A commit with an unknown result is ErrAway. The caller repeats the call, and the
 	// engine recognizes completed parts by cursors and tokens. So a backend may also commit
-	// a step in parts, if each part holds all of its cells, and return ErrAgain when only
+	// a step in parts, if each part holds all of its cells, and return [ErrAgain] when only
 	// some were committed.
 	Step(ctx context.Context, o *Order, decide func(Tx) error) error
 
@@ -105,9 +105,9 @@ type ControlBackend interface {
 	// each true one must come in one of the next calls, however many others there are.
 	Ending(ctx context.Context, now time.Time) (Ending, error)
 	// Sweep removes a bounded part of the data that may be removed at a moment: expired
-	// keys, handovers that ended store.HandoverLife ago, entries of the feed beyond
-	// store.FeedMax, deleted jobs without runs whose tombstones are older than
-	// store.TombstoneLife, and of the given sessions those without running attempts. It
+	// keys, handovers that ended [store.HandoverLife] ago, entries of the feed beyond
+	// [store.FeedMax], deleted jobs without runs whose tombstones are older than
+	// [store.TombstoneLife], and of the given sessions those without running attempts. It
 	// reports whether more may remain.
 	Sweep(ctx context.Context, now time.Time, forgotten []job.ID) (more bool, err error)
 }
@@ -117,10 +117,10 @@ type Order struct {
 	// Items is the number of items in the step.
 	Items int
 	// Adds is set if the step creates more than it removes. When space is short it is refused with
-	// store.ErrNoSpace while steps that make room continue.
+	// [store.ErrNoSpace] while steps that make room continue.
 	Adds bool
 	// Starts is set if it plans or claims: a backend whose clock may be wrong refuses that with
-	// store.ErrClockOff.
+	// [store.ErrClockOff].
 	Starts bool
 	// Parts is set if each item is a separate step: a backend may commit in parts. Data of
 	// no job (sessions, audit, output) is written with the first of them.
@@ -137,13 +137,13 @@ type Order struct {
 // Tx is a step in progress. It is used by one goroutine.
 type Tx interface {
 	// Load adds at least the needed data to the batch. The ledger calls it again for
-	// further needs, some four times at most, and then Batch.Answered. See engine.Need
+	// further needs, some four times at most, and then Batch.Answered. See [engine.Need]
 	// for its parts.
 	Load(need *engine.Need, b *engine.Batch) error
 	// Now returns the moment of the step by the clock that all nodes share. It is called
 	// after the last Load, and is never before the moment of an earlier step.
 	Now() (time.Time, error)
-	// Write receives the changes, once, at the end of the step. See engine.Changes for the meaning
+	// Write receives the changes, once, at the end of the step. See [engine.Changes] for the meaning
 	// of its fields:
 	//
 	//   - Made, Saved and Removed are disjoint lists of runs.

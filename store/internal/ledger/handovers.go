@@ -9,14 +9,14 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Numbers implements store.Handovers.
+// Numbers implements [store.Handovers].
 func (s *Control) Numbers(ctx context.Context, n int, from int64) (first int64, err error) {
 	op := engine.Numbers{N: n, From: from}
 	err = s.do(ctx, Order{Items: 1}, &op)
 	return op.First, wrapped(err, "reserve numbers")
 }
 
-// HandOver implements store.Handovers.
+// HandOver implements [store.Handovers].
 func (s *Control) HandOver(ctx context.Context, session job.ID, list []store.Handover) ([]store.HandedOver, error) {
 	for i := range list {
 		if err := checkAbout(list[i].About); err != nil {
@@ -36,7 +36,7 @@ func checkAbout(text string) error {
 	return nil
 }
 
-// Handovers implements store.Handovers.
+// Handovers implements [store.Handovers].
 func (s *Control) Handovers(ctx context.Context, q store.HandoverQuery) ([]store.Handover, error) {
 	if len(q.Numbers) > store.MaxBatch {
 		return nil, store.ErrTooMany
@@ -49,7 +49,7 @@ func (s *Control) Handovers(ctx context.Context, q store.HandoverQuery) ([]store
 // repeated step has taken none before.
 const askMax = 50
 
-// ToAsk implements store.Handovers.
+// ToAsk implements [store.Handovers].
 func (s *Control) ToAsk(ctx context.Context, kind string, limit int) ([]store.Outstanding, error) {
 	limit = min(limit, store.MaxBatch)
 	var all []store.Outstanding
@@ -72,7 +72,7 @@ func (s *Control) ToAsk(ctx context.Context, kind string, limit int) ([]store.Ou
 	}
 }
 
-// Asked implements store.Handovers.
+// Asked implements [store.Handovers].
 func (s *Control) Asked(ctx context.Context, list []store.Answer) error {
 	for i := range list {
 		if err := checkAbout(list[i].About); err != nil {

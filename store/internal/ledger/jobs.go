@@ -12,7 +12,7 @@ import (
 	"github.com/belfry-cron/belfry/store/internal/columns"
 )
 
-// PutJobs implements store.Jobs.
+// PutJobs implements [store.Jobs].
 func (s *Control) PutJobs(ctx context.Context, list []store.PutJob) ([]*store.Job, error) {
 	if len(list) > store.PutMax {
 		return nil, store.ErrTooMany
@@ -43,7 +43,7 @@ func (s *Control) newIDs() func(i int) job.ID {
 	}
 }
 
-// JobsNamed implements store.Jobs.
+// JobsNamed implements [store.Jobs].
 func (s *Control) JobsNamed(ctx context.Context, names []string) ([]*store.Job, error) {
 	if len(names) > store.MaxBatch {
 		return nil, store.ErrTooMany
@@ -51,7 +51,7 @@ func (s *Control) JobsNamed(ctx context.Context, names []string) ([]*store.Job, 
 	return s.ControlBackend.JobsNamed(ctx, names)
 }
 
-// JobsByUID implements store.Jobs.
+// JobsByUID implements [store.Jobs].
 func (s *Control) JobsByUID(ctx context.Context, uids []job.ID) ([]*store.Job, error) {
 	if len(uids) > store.MaxBatch {
 		return nil, store.ErrTooMany
@@ -59,7 +59,7 @@ func (s *Control) JobsByUID(ctx context.Context, uids []job.ID) ([]*store.Job, e
 	return s.ControlBackend.JobsByUID(ctx, uids)
 }
 
-// Cursors implements store.Jobs.
+// Cursors implements [store.Jobs].
 func (s *Control) Cursors(ctx context.Context, uids []job.ID) ([]store.JobCursor, error) {
 	if len(uids) > store.MaxBatch {
 		return nil, store.ErrTooMany
@@ -67,7 +67,7 @@ func (s *Control) Cursors(ctx context.Context, uids []job.ID) ([]store.JobCursor
 	return s.ControlBackend.Cursors(ctx, uids)
 }
 
-// DeleteJob implements store.Jobs.
+// DeleteJob implements [store.Jobs].
 func (s *Control) DeleteJob(ctx context.Context, d store.DeleteJob) error {
 	return s.do(ctx, Order{Items: 1}, &engine.DeleteJob{DeleteJob: d})
 }
@@ -75,7 +75,7 @@ func (s *Control) DeleteJob(ctx context.Context, d store.DeleteJob) error {
 // errNoDocument refuses jobs, which are for PutJobs.
 var errNoDocument = errors.New("it is no calendar, pool, channel or list of executors")
 
-// PutDocument implements store.Documents.
+// PutDocument implements [store.Documents].
 func (s *Control) PutDocument(ctx context.Context, d job.Document, ifVersion int64, actor string) (job.Document, error) {
 	given, err := columns.ReadDocument(d)
 	if err == nil && !slices.Contains(store.DocumentKinds, given.Kind) {
@@ -89,51 +89,51 @@ func (s *Control) PutDocument(ctx context.Context, d job.Document, ifVersion int
 	return op.Put, err
 }
 
-// DeleteDocument implements store.Documents.
+// DeleteDocument implements [store.Documents].
 func (s *Control) DeleteDocument(ctx context.Context, kind job.Kind, full string, ifVersion int64, actor string) error {
 	return s.do(ctx, Order{Items: 1}, &engine.DeleteDocument{Kind: kind, Name: full, IfVersion: ifVersion, Actor: actor})
 }
 
-// PutToken implements store.Tokens.
+// PutToken implements [store.Tokens].
 func (s *Control) PutToken(ctx context.Context, p store.PutToken) (store.Token, error) {
 	op := engine.PutToken{PutToken: p}
 	err := s.do(ctx, Order{Items: 1, Adds: true}, &op)
 	return op.Token, err
 }
 
-// DeleteToken implements store.Tokens.
+// DeleteToken implements [store.Tokens].
 func (s *Control) DeleteToken(ctx context.Context, name, actor string) error {
 	return s.do(ctx, Order{Items: 1}, &engine.DeleteToken{Name: name, Actor: actor})
 }
 
-// Join implements store.Membership.
+// Join implements [store.Membership].
 func (s *Control) Join(ctx context.Context, session store.Session) (store.Session, error) {
 	op := engine.Join{Session: session}
 	err := s.do(ctx, Order{Items: 1}, &op)
 	return op.Session, wrapped(err, "join")
 }
 
-// Renew implements store.Membership.
+// Renew implements [store.Membership].
 func (s *Control) Renew(ctx context.Context, session job.ID, load store.Load) error {
 	return wrapped(s.do(ctx, Order{Items: 1}, &engine.Renewal{Session: session, Load: load}), "renew")
 }
 
-// Leave implements store.Membership.
+// Leave implements [store.Membership].
 func (s *Control) Leave(ctx context.Context, session job.ID) error {
 	return wrapped(s.do(ctx, Order{Items: 1}, &engine.Leave{Session: session}), "leave")
 }
 
-// End implements store.Membership.
+// End implements [store.Membership].
 func (s *Control) End(ctx context.Context, session job.ID) error {
 	return s.do(ctx, Order{Items: 1}, &engine.End{Session: session})
 }
 
-// Drain implements store.Membership.
+// Drain implements [store.Membership].
 func (s *Control) Drain(ctx context.Context, d store.DrainNode) error {
 	return s.do(ctx, Order{Items: 1}, &engine.DrainNode{DrainNode: d})
 }
 
-// Sessions implements store.Membership.
+// Sessions implements [store.Membership].
 func (s *Control) Sessions(ctx context.Context) ([]store.Session, error) {
 	members, err := s.Members(ctx)
 	list := make([]store.Session, 0, len(members))

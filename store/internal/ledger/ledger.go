@@ -25,12 +25,12 @@ type Options struct {
 	// NewID makes the uids of jobs, calendars and pools.
 	NewID func() job.ID
 	// Guard makes a decision panic that reads data outside its needs: see
-	// engine.Batch.Guard. It is for tests.
+	// [engine.Batch.Guard]. It is for tests.
 	Guard bool
-	// ReuseMemory is set for a backend that keeps no reference to the runs of Tx.Write after
+	// ReuseMemory is set for a backend that keeps no reference to the runs of [Tx.Write] after
 	// Backend.Step: their memory is reused.
 	ReuseMemory bool
-	// PoolStep bounds what one step changes of the runs of a pool: see engine.Batch.PoolStep.
+	// PoolStep bounds what one step changes of the runs of a pool: see [engine.Batch.PoolStep].
 	PoolStep int
 	// Ended, if set, receives the ended runs of each commit.
 	Ended func(store.Ends)
@@ -137,7 +137,7 @@ func (s *Control) fill(ctx context.Context, slots []engine.SlotNeed) {
 	}
 }
 
-// fillMax is how many slots one step fills: of each it reads and may change store.MaxBatch runs.
+// fillMax is how many slots one step fills: of each it reads and may change [store.MaxBatch] runs.
 const fillMax = 4
 
 // rest pauses before a repetition, so that contending steps do not collide again.
@@ -202,7 +202,7 @@ func (s *Control) decide(tx Tx, st *step, op engine.Operation, origin store.Orig
 	return notes, tx.Write(&c)
 }
 
-// Events implements store.Store.
+// Events implements [store.Store].
 func (s *Control) Events(ctx context.Context) <-chan []store.Event { return s.feed.Follow(ctx) }
 
 // wrapped adds the subject of a failed call to its error.
@@ -213,7 +213,7 @@ func wrapped(err error, format string, args ...any) error {
 	return fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), err)
 }
 
-// AppendOutput implements store.History.
+// AppendOutput implements [store.History].
 func (s *Store) AppendOutput(ctx context.Context, chunks []store.OutputChunk) error {
 	if len(chunks) > store.MaxBatch {
 		return store.ErrTooMany
@@ -221,7 +221,7 @@ func (s *Store) AppendOutput(ctx context.Context, chunks []store.OutputChunk) er
 	return s.History.AppendOutput(ctx, chunks)
 }
 
-// Append implements store.History.
+// Append implements [store.History].
 func (s *Store) Append(ctx context.Context, records []store.Record) error {
 	if len(records) > store.MaxBatch {
 		return store.ErrTooMany

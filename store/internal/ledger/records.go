@@ -50,7 +50,7 @@ func (x *RecordIndex) Latest(each func(*store.Record) bool) {
 	x.tree.Descend(func(r recordEntry) bool { return each(r.record) })
 }
 
-// Attempts implements store.History.
+// Attempts implements [store.History].
 func (x *RecordIndex) Attempts(q *store.HistoryQuery) (list []store.Record, next store.RecordRef) {
 	looked, last := 0, store.RecordRef{}
 	each := func(r recordEntry) bool {
@@ -86,7 +86,7 @@ func (x *RecordIndex) Attempts(q *store.HistoryQuery) (list []store.Record, next
 	return list, next
 }
 
-// Aggregate implements store.History.
+// Aggregate implements [store.History].
 func (x *RecordIndex) Aggregate(q *store.AggregateQuery) []store.Aggregate {
 	c := q.Counter()
 	x.tree.AscendGreaterOrEqual(recordEntry{at: store.RecordRef{Ended: q.From}}, func(r recordEntry) bool {

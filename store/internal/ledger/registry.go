@@ -6,7 +6,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Register implements store.Registry. Backends receive each address of a group once.
+// Register implements [store.Registry]. Backends receive each address of a group once.
 func (s *Control) Register(ctx context.Context, list []store.Registration) error {
 	if len(list) > store.MaxBatch {
 		return store.ErrTooMany
@@ -28,7 +28,7 @@ func (s *Control) Register(ctx context.Context, list []store.Registration) error
 	return s.ControlBackend.Register(ctx, once)
 }
 
-// Unregister implements store.Registry.
+// Unregister implements [store.Registry].
 func (s *Control) Unregister(ctx context.Context, list []store.Registration) error {
 	if len(list) > store.MaxBatch {
 		return store.ErrTooMany

@@ -11,7 +11,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Plan implements store.Planning.
+// Plan implements [store.Planning].
 func (s *Control) Plan(ctx context.Context, session job.ID, items []store.PlanItem) ([]store.PlanOutcome, []store.ClaimOutcome, error) {
 	var outcomes []store.PlanOutcome
 	var claims []store.ClaimOutcome
@@ -52,17 +52,17 @@ func add[T any](all *[]T, part []T) {
 	*all = append(*all, part...)
 }
 
-// Trigger implements store.Planning.
+// Trigger implements [store.Planning].
 func (s *Control) Trigger(ctx context.Context, items []store.TriggerItem) (outcomes []store.TriggerOutcome, err error) {
 	err = inParts(ctx, s, items, true, func(some []store.TriggerItem) *engine.Trigger { return &engine.Trigger{Items: some} },
 		func(op *engine.Trigger) { add(&outcomes, op.Outcomes) })
 	return outcomes, wrapped(err, "trigger")
 }
 
-// LookAhead implements store.Planning.
+// LookAhead implements [store.Planning].
 func (s *Control) LookAhead() time.Duration { return s.opt.LookAhead }
 
-// Backlog implements store.Planning.
+// Backlog implements [store.Planning].
 func (s *Control) Backlog(ctx context.Context, limit int) (map[job.ID]int, error) {
 	now, err := s.Now(ctx)
 	if err != nil {
@@ -72,7 +72,7 @@ func (s *Control) Backlog(ctx context.Context, limit int) (map[job.ID]int, error
 	return backlog, wrapped(err, "backlog")
 }
 
-// Unplaced implements store.Planning.
+// Unplaced implements [store.Planning].
 func (s *Control) Unplaced(ctx context.Context, after store.RunRef, limit int) ([]store.Run, error) {
 	now, members, err := s.members(ctx)
 	if err != nil {
@@ -107,26 +107,26 @@ func (s *Control) members(ctx context.Context) (now time.Time, list []Member, er
 	return now, list, err
 }
 
-// Place implements store.Planning.
+// Place implements [store.Planning].
 func (s *Control) Place(ctx context.Context, placements []store.Placement) error {
 	err := inParts(ctx, s, placements, false, func(some []store.Placement) *engine.Place { return &engine.Place{Placements: some} }, nil)
 	return wrapped(err, "place")
 }
 
-// Claim implements store.Working.
+// Claim implements [store.Working].
 func (s *Control) Claim(ctx context.Context, session job.ID, attempts []store.Attempt) (outcomes []store.ClaimOutcome, err error) {
 	err = halved(ctx, s, attempts, Order{Adds: true, Starts: true, Parts: true}, func(some []store.Attempt) *engine.Claim { return &engine.Claim{Session: session, Attempts: some} },
 		func(op *engine.Claim) { add(&outcomes, op.Outcomes) })
 	return outcomes, wrapped(err, "claim")
 }
 
-// Release implements store.Working.
+// Release implements [store.Working].
 func (s *Control) Release(ctx context.Context, session job.ID, attempts []store.Attempt) error {
 	err := inParts(ctx, s, attempts, false, func(some []store.Attempt) *engine.Release { return &engine.Release{Session: session, Attempts: some} }, nil)
 	return wrapped(err, "release")
 }
 
-// Finish implements store.Working.
+// Finish implements [store.Working].
 func (s *Control) Finish(ctx context.Context, session job.ID, results []store.Result) ([]store.FinishOutcome, error) {
 	outcomes, err := s.finish(ctx, session, results, nil)
 	return outcomes, wrapped(err, "finish")
@@ -140,7 +140,7 @@ func (s *Control) finish(ctx context.Context, session job.ID, results []store.Re
 	return outcomes, err
 }
 
-// Report implements store.Working.
+// Report implements [store.Working].
 func (s *Control) Report(ctx context.Context, r store.Report) (store.ReportOutcome, error) {
 	op := engine.Report{Report: r}
 	err := s.do(ctx, Order{Items: 1}, &op)
@@ -150,13 +150,13 @@ func (s *Control) Report(ctx context.Context, r store.Report) (store.ReportOutco
 // pageMax is how many runs are read at once.
 const pageMax = 1000
 
-// FinishLate implements store.Outbox.
+// FinishLate implements [store.Outbox].
 func (s *Control) FinishLate(ctx context.Context, session job.ID, results []store.Result, was []store.Record) ([]store.FinishOutcome, error) {
 	outcomes, err := s.finish(ctx, job.ID{}, results, was)
 	return outcomes, wrapped(err, "finish late")
 }
 
-// Cancel implements store.Working.
+// Cancel implements [store.Working].
 func (s *Control) Cancel(ctx context.Context, run job.ID, by, reason string) (store.Run, error) {
 	op := engine.Cancel{Runs: []engine.RunRef{{Run: run}}, By: by, Reason: reason, Over: true}
 	if err := s.do(ctx, Order{Items: 1}, &op); err != nil {
@@ -165,12 +165,12 @@ func (s *Control) Cancel(ctx context.Context, run job.ID, by, reason string) (st
 	return op.Cancelled[0], nil
 }
 
-// AnswerFlow implements store.Working.
+// AnswerFlow implements [store.Working].
 func (s *Control) AnswerFlow(ctx context.Context, a store.FlowAnswer) error {
 	return s.do(ctx, Order{Items: 1}, &engine.AnswerFlow{FlowAnswer: a})
 }
 
-// CancelRuns implements store.Working.
+// CancelRuns implements [store.Working].
 func (s *Control) CancelRuns(ctx context.Context, uid job.ID, runs []job.ID, by, reason string) (cancelled []store.Run, err error) {
 	if len(runs) > store.MaxBatch {
 		return nil, store.ErrTooMany
@@ -185,7 +185,7 @@ func (s *Control) CancelRuns(ctx context.Context, uid job.ID, runs []job.ID, by,
 	return cancelled, wrapped(err, "cancel runs")
 }
 
-// Lost implements store.Working.
+// Lost implements [store.Working].
 func (s *Control) Lost(ctx context.Context, limit int) ([]store.Attempt, error) {
 	lost, err := s.lost(ctx, limit)
 	return lost, wrapped(err, "lost runs")
@@ -260,7 +260,7 @@ func (s *Control) lostAfter(ctx context.Context, runs []store.Run) (map[job.ID]t
 	return present, nil
 }
 
-// Alerts implements store.Working. Most calls find nothing and write nothing.
+// Alerts implements [store.Working]. Most calls find nothing and write nothing.
 func (s *Control) Alerts(ctx context.Context, limit int) ([]store.Alert, error) {
 	now, err := s.Now(ctx)
 	if err != nil {
@@ -280,13 +280,13 @@ func (s *Control) Alerts(ctx context.Context, limit int) ([]store.Alert, error) 
 	return nil, wrapped(err, "alerts")
 }
 
-// Reap implements store.Working.
+// Reap implements [store.Working].
 func (s *Control) Reap(ctx context.Context, session job.ID, attempts []store.Attempt) error {
 	err := inParts(ctx, s, attempts, false, func(some []store.Attempt) *engine.Reap { return &engine.Reap{Session: session, Attempts: some} }, nil)
 	return wrapped(err, "reap")
 }
 
-// Tidy implements store.Store.
+// Tidy implements [store.Store].
 func (s *Control) Tidy(ctx context.Context) (more bool, err error) {
 	now, err := s.Now(ctx)
 	if err != nil {

@@ -22,7 +22,7 @@ const (
 	again = time.Second
 )
 
-// ErrSuperseded is returned by Part after a server with other defaults has started.
+// ErrSuperseded is returned by [Part] after a server with other defaults has started.
 var ErrSuperseded = errors.New("another server has begun with other defaults")
 
 // Part is the result of one call of [Jobs.Part].

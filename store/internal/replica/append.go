@@ -15,7 +15,7 @@ const (
 	historyKey = "history"      // identifies this history
 )
 
-// Append implements store.History.
+// Append implements [store.History].
 func (b *Backend) Append(ctx context.Context, records []store.Record) error {
 	for {
 		if err := b.fresh(ctx); err != nil {
@@ -87,7 +87,7 @@ func (b *Backend) appending(records []store.Record) *Txn {
 	return t
 }
 
-// HistoryID implements store.History.
+// HistoryID implements [store.History].
 func (b *Backend) HistoryID(ctx context.Context) (store.HistoryID, error) {
 	for {
 		values, err := b.driver.Get(ctx, []string{historyKey})

@@ -71,7 +71,7 @@ func (t *Txn) put(key string, value []byte) {
 	t.Puts = append(t.Puts, Pair{Key: key, Value: value})
 }
 
-// Write implements ledger.Tx.
+// Write implements [ledger.Tx].
 func (t *tx) Write(c *engine.Changes) error {
 	if len(c.HandOn) > 0 {
 		// Runs that were assigned to these sessions a moment ago are handed on, too.

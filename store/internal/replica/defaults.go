@@ -58,13 +58,13 @@ type defaults struct {
 	last  string // name of the last examined job
 }
 
-// Count implements refill.Jobs.
+// Count implements [refill.Jobs].
 func (d *defaults) Count(ctx context.Context) (n int, err error) {
 	err = d.b.read(ctx, func(s *state) { n = s.names.Len() })
 	return n, err
 }
 
-// Part implements refill.Jobs.
+// Part implements [refill.Jobs].
 func (d *defaults) Part(ctx context.Context) (p refill.Part, err error) {
 	if !d.begun {
 		t := &Txn{Deletes: []string{defaultsKey}}
@@ -107,7 +107,7 @@ func (d *defaults) Part(ctx context.Context) (p refill.Part, err error) {
 	return refill.Part{Looked: len(cells), Changed: len(changed), More: true}, nil
 }
 
-// still returns refill.ErrSuperseded once a start with other defaults has begun.
+// still returns [refill.ErrSuperseded] once a start with other defaults has begun.
 func (d *defaults) still(ctx context.Context) error {
 	is, err := d.b.driver.Get(ctx, []string{defaultsBegunKey, defaultsKey})
 	if err != nil || bytes.Equal(is[0], d.text) || bytes.Equal(is[1], d.text) {

@@ -12,13 +12,13 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Attempts implements store.History.
+// Attempts implements [store.History].
 func (b *Backend) Attempts(ctx context.Context, q store.HistoryQuery) (list []store.Record, next store.RecordRef, err error) {
 	err = b.read(ctx, func(s *state) { list, next = s.latest.Attempts(&q) })
 	return list, next, err
 }
 
-// AttemptsOf implements store.History.
+// AttemptsOf implements [store.History].
 func (b *Backend) AttemptsOf(ctx context.Context, run job.ID) (list []store.Record, err error) {
 	err = b.read(ctx, func(s *state) {
 		for _, r := range s.records[run] {
@@ -29,7 +29,7 @@ func (b *Backend) AttemptsOf(ctx context.Context, run job.ID) (list []store.Reco
 	return list, err
 }
 
-// Recent implements store.History.
+// Recent implements [store.History].
 func (b *Backend) Recent(ctx context.Context, jobs []job.ID, n int) ([][]store.Record, error) {
 	if len(jobs) > store.MaxBatch {
 		return nil, fmt.Errorf("recent runs: %w", store.ErrTooMany)
@@ -39,13 +39,13 @@ func (b *Backend) Recent(ctx context.Context, jobs []job.ID, n int) ([][]store.R
 	return c.Lists(), err
 }
 
-// Aggregate implements store.History.
+// Aggregate implements [store.History].
 func (b *Backend) Aggregate(ctx context.Context, q store.AggregateQuery) (list []store.Aggregate, err error) {
 	err = b.read(ctx, func(s *state) { list = s.latest.Aggregate(&q) })
 	return list, err
 }
 
-// AppendOutput implements store.History.
+// AppendOutput implements [store.History].
 func (b *Backend) AppendOutput(ctx context.Context, chunks []store.OutputChunk) error {
 	_, size := b.driver.Bounds()
 	for len(chunks) > 0 {
@@ -86,7 +86,7 @@ func (b *Backend) appendSome(ctx context.Context, chunks []store.OutputChunk) er
 	return err
 }
 
-// Output implements store.History.
+// Output implements [store.History].
 func (b *Backend) Output(ctx context.Context, run job.ID, attempt, fromSeq, limit int) (list []store.OutputChunk, err error) {
 	prefix := outputPrefix(run, attempt)
 	pairs, err := b.driver.Range(ctx, prefix+big(int64(fromSeq)), prefix+"\xff", limit, false)
@@ -122,7 +122,7 @@ type candidate struct {
 	old    bool
 }
 
-// Expire implements store.History.
+// Expire implements [store.History].
 func (b *Backend) Expire(ctx context.Context, server store.Retention) (more bool, err error) {
 	now, err := b.Now(ctx)
 	if err != nil {
@@ -287,7 +287,7 @@ func (b *Backend) retentions(ctx context.Context, server store.Retention) (map[j
 	return keeps, nil
 }
 
-// over reports whether an age is beyond a duration; zero and job.Forever are without end.
+// over reports whether an age is beyond a duration; zero and [job.Forever] are without end.
 func over(age, most time.Duration) bool {
 	return most > 0 && most != time.Duration(job.Forever) && age > most
 }

@@ -20,7 +20,7 @@ func (s *Store) MendKeys(ctx context.Context, fix bool) ([]engine.Damage, error)
 	return s.ControlBackend.(*Backend).mendKeys(ctx, fix)
 }
 
-// MendKeys implements Store.
+// MendKeys implements [Store].
 func (c *Control) MendKeys(ctx context.Context, fix bool) ([]engine.Damage, error) {
 	return c.b.mendKeys(ctx, fix)
 }

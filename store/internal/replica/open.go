@@ -45,7 +45,7 @@ type Control struct {
 	refilled func()
 }
 
-// OpenControl is Open for a store whose history is elsewhere: see package joined.
+// OpenControl is [Open] for a store whose history is elsewhere: see package joined.
 func OpenControl(ctx context.Context, d Driver, o Options) (*Control, error) {
 	o.apart = true
 	b, err := start(ctx, d, o)

@@ -29,7 +29,7 @@ type outbox struct {
 	recent []recentRecord // the oldest first
 }
 
-// Waiting implements store.Outbox.
+// Waiting implements [store.Outbox].
 func (c *Control) Waiting(ctx context.Context, run job.ID, limit int) (list []store.Record, err error) {
 	seen := map[recordKey]bool{}
 	add := func(p *encodedGroup) bool {
@@ -65,7 +65,7 @@ func (c *Control) Waiting(ctx context.Context, run job.ID, limit int) (list []st
 	return list, err
 }
 
-// UseHistory implements store.Outbox.
+// UseHistory implements [store.Outbox].
 func (c *Control) UseHistory(ctx context.Context, id store.HistoryID) error {
 	for {
 		values, err := c.b.driver.Get(ctx, []string{usedHistoryKey})
@@ -90,7 +90,7 @@ func (c *Control) UseHistory(ctx context.Context, id store.HistoryID) error {
 // usedHistoryKey names the history of this control store.
 const usedHistoryKey = "history-apart"
 
-// ErrHistoryApart is returned by Open for a store with a separate history, if it is to be
+// ErrHistoryApart is returned by [Open] for a store with a separate history, if it is to be
 // opened with its own.
 var ErrHistoryApart = errors.New("its history is in another store: start with --history and the URL of that store")
 

@@ -34,7 +34,7 @@ func (b *Backend) views(ctx context.Context, cells []*cell) ([]*store.Job, error
 	return list, nil
 }
 
-// JobsNamed implements ledger.Backend.
+// JobsNamed implements [ledger.Backend].
 func (b *Backend) JobsNamed(ctx context.Context, names []string) ([]*store.Job, error) {
 	cells := make([]*cell, len(names))
 	if err := b.read(ctx, func(s *state) {
@@ -49,7 +49,7 @@ func (b *Backend) JobsNamed(ctx context.Context, names []string) ([]*store.Job, 
 	return b.views(ctx, cells)
 }
 
-// JobsByUID implements ledger.Backend.
+// JobsByUID implements [ledger.Backend].
 func (b *Backend) JobsByUID(ctx context.Context, uids []job.ID) ([]*store.Job, error) {
 	var cells []*cell
 	if err := b.read(ctx, func(s *state) { cells = s.cellsOf(uids) }); err != nil {
@@ -58,7 +58,7 @@ func (b *Backend) JobsByUID(ctx context.Context, uids []job.ID) ([]*store.Job, e
 	return b.views(ctx, cells)
 }
 
-// ListJobs implements ledger.Backend.
+// ListJobs implements [ledger.Backend].
 func (b *Backend) ListJobs(ctx context.Context, q store.JobQuery) (list []*store.Job, next string, err error) {
 	var cells []*cell
 	more := false
@@ -110,7 +110,7 @@ func (b *Backend) ListJobs(ctx context.Context, q store.JobQuery) (list []*store
 	return list, next, nil
 }
 
-// Followers implements ledger.Backend.
+// Followers implements [ledger.Backend].
 func (b *Backend) Followers(ctx context.Context, upstream string, after job.ID, limit int) (list []*store.Job, more bool, err error) {
 	var cells []*cell
 	if err := b.read(ctx, func(s *state) {
@@ -130,7 +130,7 @@ func (b *Backend) Followers(ctx context.Context, upstream string, after job.ID, 
 	return list, more, err
 }
 
-// Revisions implements ledger.Backend.
+// Revisions implements [ledger.Backend].
 func (b *Backend) Revisions(ctx context.Context, uid job.ID, beforeVersion int64, limit int) ([]store.Revision, error) {
 	var c *cell
 	if err := b.read(ctx, func(s *state) { c = s.cells[uid] }); err != nil {
@@ -168,7 +168,7 @@ func (b *Backend) Revisions(ctx context.Context, uid job.ID, beforeVersion int64
 	return list, nil
 }
 
-// JobsChanged implements ledger.Backend.
+// JobsChanged implements [ledger.Backend].
 func (b *Backend) JobsChanged(ctx context.Context, partitions store.Partitions, since int64, limit int) (changed []store.PlannedJob, next int64, err error) {
 	next = since
 	err = b.read(ctx, func(s *state) {
@@ -194,7 +194,7 @@ func (b *Backend) JobsChanged(ctx context.Context, partitions store.Partitions, 
 	return changed, next, err
 }
 
-// Cursors implements ledger.Backend.
+// Cursors implements [ledger.Backend].
 func (b *Backend) Cursors(ctx context.Context, uids []job.ID) (list []store.JobCursor, err error) {
 	err = b.read(ctx, func(s *state) {
 		for _, c := range s.cellsOf(uids) {
@@ -206,19 +206,19 @@ func (b *Backend) Cursors(ctx context.Context, uids []job.ID) (list []store.JobC
 	return list, err
 }
 
-// Summary implements ledger.Backend.
+// Summary implements [ledger.Backend].
 func (b *Backend) Summary(ctx context.Context) (sums [job.Partitions]store.PartitionSummary, err error) {
 	err = b.read(ctx, func(s *state) { sums = s.sums })
 	return sums, err
 }
 
-// Documents implements ledger.Backend.
+// Documents implements [ledger.Backend].
 func (b *Backend) Documents(ctx context.Context, kinds ...job.Kind) (list []job.Document, err error) {
 	err = b.read(ctx, func(s *state) { list = s.documents.List(kinds...) })
 	return list, err
 }
 
-// Tokens implements ledger.Backend.
+// Tokens implements [ledger.Backend].
 func (b *Backend) Tokens(ctx context.Context) (list []store.Token, err error) {
 	err = b.read(ctx, func(s *state) { list = s.allTokens() })
 	return list, err
@@ -231,7 +231,7 @@ func (s *state) allTokens() (list []store.Token) {
 	return list
 }
 
-// Audit implements ledger.Backend.
+// Audit implements [ledger.Backend].
 func (b *Backend) Audit(ctx context.Context, q store.AuditQuery) (list []store.AuditRecord, next int64, err error) {
 	to := auditKeys + "\xff"
 	if q.Before > 0 {
@@ -257,7 +257,7 @@ func (b *Backend) Audit(ctx context.Context, q store.AuditQuery) (list []store.A
 	return list, 0, nil
 }
 
-// Members implements ledger.Backend.
+// Members implements [ledger.Backend].
 func (b *Backend) Members(ctx context.Context) (list []ledger.Member, err error) {
 	err = b.read(ctx, func(s *state) {
 		if known := s.members.Load(); known != nil {
@@ -273,13 +273,13 @@ func (b *Backend) Members(ctx context.Context) (list []ledger.Member, err error)
 	return list, err
 }
 
-// Ready implements ledger.Backend.
+// Ready implements [ledger.Backend].
 func (b *Backend) Ready(ctx context.Context, q store.ReadyQuery) (list []store.ReadyRun, err error) {
 	err = b.read(ctx, func(s *state) { list = s.index.Ready(&q) })
 	return list, err
 }
 
-// ListActive implements ledger.Backend.
+// ListActive implements [ledger.Backend].
 func (b *Backend) ListActive(ctx context.Context, q store.ActiveQuery) (list []store.Run, err error) {
 	err = b.read(ctx, func(s *state) {
 		of := s.runsOf(q.Job)
@@ -291,13 +291,13 @@ func (b *Backend) ListActive(ctx context.Context, q store.ActiveQuery) (list []s
 	return list, err
 }
 
-// Backlog implements ledger.Backend.
+// Backlog implements [ledger.Backend].
 func (b *Backend) Backlog(ctx context.Context, now time.Time, limit int) (backlog map[job.ID]int, err error) {
 	err = b.read(ctx, func(s *state) { backlog = s.index.Backlog(now, limit) })
 	return backlog, err
 }
 
-// Alarms implements ledger.Backend.
+// Alarms implements [ledger.Backend].
 func (b *Backend) Alarms(ctx context.Context, now time.Time, limit int) (refs []engine.RunRef, err error) {
 	err = b.read(ctx, func(s *state) {
 		var list []*store.Run
@@ -324,7 +324,7 @@ func runRefs(list []*store.Run) (refs []engine.RunRef) {
 // endingMax is the most results of one call of Ending: as many as one step settles.
 const endingMax = store.MaxBatch
 
-// Ending implements ledger.Backend.
+// Ending implements [ledger.Backend].
 func (b *Backend) Ending(ctx context.Context, now time.Time) (e ledger.Ending, err error) {
 	err = b.read(ctx, func(s *state) {
 		found := map[job.ID]*store.Run{}
@@ -367,7 +367,7 @@ func (b *Backend) Ending(ctx context.Context, now time.Time) (e ledger.Ending, e
 // sweepMax is the most keys that one call of Sweep removes.
 const sweepMax = 100
 
-// Sweep implements ledger.Backend.
+// Sweep implements [ledger.Backend].
 func (b *Backend) Sweep(ctx context.Context, now time.Time, forgotten []job.ID) (more bool, err error) {
 	if b.opt.apart {
 		b.mu.Lock()

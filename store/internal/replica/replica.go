@@ -51,7 +51,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Driver is a shared, ordered map of keys to values. Keys that begin with Copied are
+// Driver is a shared, ordered map of keys to values. Keys that begin with [Copied] are
 // followed. Its errors are the errors of the contract of package store.
 type Driver interface {
 	// Now returns the clock that all processes share, or false if the store has none: then the
@@ -64,7 +64,7 @@ type Driver interface {
 	Range(ctx context.Context, from, to string, limit int, backwards bool) ([]Pair, error)
 	// Commit commits a transaction if all compared keys have their versions: all of it or
 	// nothing. It returns the version of the writes. A writing transaction also writes
-	// Signal. After an error that wraps store.ErrAway the result is unknown.
+	// [Signal]. After an error that wraps [store.ErrAway] the result is unknown.
 	Commit(ctx context.Context, t *Txn) (version int64, done bool, err error)
 	// Tail returns the version of the latest commit.
 	Tail(ctx context.Context) (int64, error)
@@ -77,7 +77,7 @@ type Driver interface {
 	Close() error
 }
 
-// Local is a Driver of one process without other followers: it keeps the decoded values of copied keys
+// Local is a [Driver] of one process without other followers: it keeps the decoded values of copied keys
 // as they are, passes each commit to one function before Commit returns, and encodes nothing.
 type Local interface {
 	Driver
@@ -134,14 +134,14 @@ type Options struct {
 	// agree on one.
 	Wall func() time.Time
 	Boot func() time.Duration
-	// LookAhead is how far ahead runs may be planned. Default: store.LookAheadDefault.
+	// LookAhead is how far ahead runs may be planned. Default: [store.LookAheadDefault].
 	LookAhead time.Duration
 	// Defaults are the values of settings that jobs omit.
 	Defaults job.Defaults
 	// NewID makes the uids of jobs and documents. Default: by the clock and at random.
 	NewID func() job.ID
 	// Revisions is how many definitions of a job are kept. Default:
-	// store.RevisionsDefault.
+	// [store.RevisionsDefault].
 	Revisions int
 	// KeepDefaults leaves jobs with their present defaults, for a process that is not a server.
 	KeepDefaults bool
@@ -153,23 +153,23 @@ type Options struct {
 	// restart or the restoration of an older snapshot. It is called on the goroutine that
 	// follows the store and must not wait.
 	Lost func(steps int64)
-	// Records bounds the history that is kept in the store. Default: RecordsMax.
+	// Records bounds the history that is kept in the store. Default: [RecordsMax].
 	Records int
-	// KeepAtLeast, if set, bounds the history of a Local driver beside Records: the oldest records
+	// KeepAtLeast, if set, bounds the history of a [Local] driver beside Records: the oldest records
 	// beyond it are removed once there are twice as many.
 	KeepAtLeast int
 	// InCell is how many runs of a job are in its cell, for tests. Default: 32.
 	InCell int
 	// OneEach makes a commit of each part of a step that may be divided, for tests.
 	OneEach bool
-	// Compares makes the steps of a Local driver compare what they have read, as with other drivers, for
+	// Compares makes the steps of a [Local] driver compare what they have read, as with other drivers, for
 	// tests. Otherwise they run one after another.
 	Compares bool
 	// Guard makes decisions panic that read data outside their needs. It is for tests.
 	Guard bool
 
-	// apart says that history is elsewhere: the Backend is a ledger.ControlBackend with the methods
-	// of store.Outbox, and its History is not used.
+	// apart says that history is elsewhere: the [Backend] is a ledger.ControlBackend with the methods
+	// of [store.Outbox], and its History is not used.
 	apart bool
 }
 

@@ -23,7 +23,7 @@ import (
 	"github.com/belfry-cron/belfry/store/internal/ledger"
 )
 
-// The keys. Each process copies the keys that begin with Copied.
+// The keys. Each process copies the keys that begin with [Copied].
 const (
 	cellKeys        = Copied + "c/" // a job and its unfinished runs, by uid; runs without room there, by uid and run
 	nameKeys        = Copied + "n/" // the uid of a job, by its name
@@ -100,7 +100,7 @@ type head struct {
 	// calendars that it names.
 	follows, calendars []string
 	boot, broadcast    bool
-	// doc is the definition, if the driver is Local: then it has no key.
+	// doc is the definition, if the driver is [Local]: then it has no key.
 	doc *engine.Document
 }
 

@@ -19,7 +19,7 @@ import (
 // turnAfter is the number of tries after which a step waits for its turn.
 const turnAfter = 2
 
-// Step implements ledger.Backend.
+// Step implements [ledger.Backend].
 func (b *Backend) Step(ctx context.Context, o *ledger.Order, decide func(ledger.Tx) error) error {
 	if err := b.step(ctx, o, decide); err != nil {
 		return err
@@ -148,7 +148,7 @@ type tx struct {
 	copied  int // number of the backend's copies in use
 }
 
-// confirm returns ledger.ErrAgain if data that the step has read has changed, and another
+// confirm returns [ledger.ErrAgain] if data that the step has read has changed, and another
 // error if that cannot be determined.
 func (t *tx) confirm(ctx context.Context) error {
 	if t.changed {
@@ -178,7 +178,7 @@ func (t *tx) saw(key string) {
 	t.reads[key] = version
 }
 
-// Now implements ledger.Tx.
+// Now implements [ledger.Tx].
 func (t *tx) Now() (time.Time, error) {
 	if t.changed {
 		return time.Time{}, ledger.ErrAgain
@@ -195,7 +195,7 @@ type loadResult struct {
 	add                            []*store.Run
 }
 
-// Load implements ledger.Tx.
+// Load implements [ledger.Tx].
 func (t *tx) Load(n *engine.Need, b *engine.Batch) error {
 	anywhere := func(ref engine.RunRef) bool { return ref.Job.IsZero() }
 	if n.Judges || len(n.Running)+len(n.Names) > 0 || slices.ContainsFunc(n.Runs, anywhere) || slices.ContainsFunc(n.Records, anywhere) {
@@ -325,7 +325,7 @@ func (s *state) surelyWaits(r *store.Run, now time.Time) bool {
 		(r.LateAfter.IsZero() || !now.After(r.LateAfter)) && s.suspect[r.ID] == nil
 }
 
-// slot adds the members of a slot: see engine.SlotNeed. Of the waiting runs it adds as many as the
+// slot adds the members of a slot: see [engine.SlotNeed]. Of the waiting runs it adds as many as the
 // step can make ready, and only counts the rest, if these surely wait.
 func (t *tx) slot(need *engine.SlotNeed, b *engine.Batch, f *loadResult, now time.Time) {
 	s := t.b.state

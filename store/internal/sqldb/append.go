@@ -17,7 +17,7 @@ const historySetting = "history"
 
 var settingRows = &Table{Name: "settings", Key: 1, Columns: []Column{{"name", Text}, {"value", Text}}}
 
-// HistoryID implements store.History.
+// HistoryID implements [store.History].
 func (s *backend) HistoryID(ctx context.Context) (id store.HistoryID, err error) {
 	for range 2 {
 		err = s.read(ctx, func(t *tx) error {
@@ -42,7 +42,7 @@ func (s *backend) HistoryID(ctx context.Context) (id store.HistoryID, err error)
 	return 0, fmt.Errorf("id of the history: %w: it was written and does not exist", store.ErrDamaged)
 }
 
-// Append implements store.History.
+// Append implements [store.History].
 func (s *backend) Append(ctx context.Context, records []store.Record) error {
 	if _, err := s.HistoryID(ctx); err != nil { // creates the row to lock
 		return err

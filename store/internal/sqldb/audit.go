@@ -31,7 +31,7 @@ func (t *tx) insertAudit(list []store.AuditRecord, first int64) error {
 	return t.writeRows(Insert, b)
 }
 
-// Audit implements store.Jobs.
+// Audit implements [store.Jobs].
 func (s *backend) Audit(ctx context.Context, query store.AuditQuery) (list []store.AuditRecord, next int64, err error) {
 	err = s.read(ctx, func(t *tx) error {
 		list, next, err = t.audit(&query)

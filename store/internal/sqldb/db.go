@@ -24,7 +24,7 @@ type DB interface {
 	// than a statement per row.
 	Lateral() bool
 	// Failures returns how the index of failures is read: what follows the table of history,
-	// and the condition, which means Failed.
+	// and the condition, which means [Failed].
 	Failures() (from, condition string)
 	// Paused is the condition of the index of paused jobs.
 	Paused() string
@@ -75,7 +75,7 @@ const (
 // []byte or nil, in a set []int64, []string or [][]byte. The texts are constant, so that they can stay
 // prepared.
 type Tx interface {
-	// Ask runs statements that return rows, one after the other, in one message. Rows.More moves
+	// Ask runs statements that return rows, one after the other, in one message. [Rows.More] moves
 	// from the rows of one statement to the next. All rows are read to the end, or until an error,
 	// before the next call.
 	Ask(ctx context.Context, questions ...Question) Rows
@@ -139,7 +139,7 @@ const (
 	Blob             // bytes, including ids
 )
 
-// Column is a column of a Table.
+// Column is a column of a [Table].
 type Column struct {
 	Name string
 	Kind Kind

@@ -79,7 +79,7 @@ type defaults struct {
 	last  job.ID // last examined job
 }
 
-// Count implements refill.Jobs.
+// Count implements [refill.Jobs].
 func (d *defaults) Count(ctx context.Context) (n int, err error) {
 	err = d.s.read(ctx, func(t *tx) error {
 		t.Whole()
@@ -90,7 +90,7 @@ func (d *defaults) Count(ctx context.Context) (n int, err error) {
 	return n, err
 }
 
-// Part implements refill.Jobs.
+// Part implements [refill.Jobs].
 func (d *defaults) Part(ctx context.Context) (p refill.Part, err error) {
 	if !d.begun {
 		if err := d.set(ctx, "", d.text); err != nil {
@@ -149,7 +149,7 @@ func (d *defaults) end(ctx context.Context) error {
 	})
 }
 
-// lock returns refill.ErrSuperseded if a start with other defaults has begun. A later start with
+// lock returns [refill.ErrSuperseded] if a start with other defaults has begun. A later start with
 // other defaults waits until the transaction has ended.
 func (d *defaults) lock(t *tx) error {
 	if err := t.lock(defaultsLock); err != nil {

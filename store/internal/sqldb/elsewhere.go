@@ -154,7 +154,7 @@ func (s *backend) writeTold(ctx context.Context, batch int64, next *eventBatch) 
 	})
 }
 
-// EventsElsewhere implements store.Store.
+// EventsElsewhere implements [store.Store].
 func (s *backend) EventsElsewhere(ctx context.Context) <-chan []store.Event {
 	if s.db.Alone() {
 		return nil

@@ -79,7 +79,7 @@ type oldRecord struct {
 // firstRecord sorts before all records.
 var firstRecord = oldRecord{ended: math.MinInt64}
 
-// Expire implements store.History. Calls until one reports that nothing remains are a round, which
+// Expire implements [store.History]. Calls until one reports that nothing remains are a round, which
 // examines all history by age, and by number the jobs with new history since the last round. One
 // node at a time makes rounds.
 func (s *backend) Expire(ctx context.Context, keep store.Retention) (more bool, err error) {

@@ -20,7 +20,7 @@ var (
 	}}
 )
 
-// consumersKept is how long a process remembers the consumers: a part of store.FeedDelay.
+// consumersKept is how long a process remembers the consumers: a part of [store.FeedDelay].
 const consumersKept = time.Second
 
 // consumers caches the consumers, so that steps need not query them. The zero value is
@@ -114,7 +114,7 @@ func (st *step) feed(records []*store.Record) error {
 	return st.writeRows(InsertNew, b)
 }
 
-// PutConsumer implements store.Feed.
+// PutConsumer implements [store.Feed].
 func (s *backend) PutConsumer(ctx context.Context, c store.Consumer) error {
 	text, err := json.Marshal(c)
 	if err != nil {
@@ -134,7 +134,7 @@ func (s *backend) PutConsumer(ctx context.Context, c store.Consumer) error {
 	return err
 }
 
-// DeleteConsumer implements store.Feed. Entries that other processes still add, because they
+// DeleteConsumer implements [store.Feed]. Entries that other processes still add, because they
 // remember the consumer, are removed by Sweep.
 func (s *backend) DeleteConsumer(ctx context.Context, name string) error {
 	err := s.write(ctx, func(t *tx) error {
@@ -147,7 +147,7 @@ func (s *backend) DeleteConsumer(ctx context.Context, name string) error {
 	return err
 }
 
-// Consumers implements store.Feed.
+// Consumers implements [store.Feed].
 func (s *backend) Consumers(ctx context.Context) (list []store.ConsumerState, err error) {
 	err = s.read(ctx, func(t *tx) error {
 		if list, err = t.consumerStates(); err != nil {
@@ -188,7 +188,7 @@ func placeInFeed(ref store.FeedRef) (p feedPlace, err error) {
 	return p, err
 }
 
-// Ended implements store.Feed.
+// Ended implements [store.Feed].
 func (s *backend) Ended(ctx context.Context, consumer string, after store.FeedRef, limit int) (list []store.FeedEntry, err error) {
 	behind := feedPlace{added: math.MinInt64}
 	if after != "" {
@@ -223,7 +223,7 @@ func (s *backend) Ended(ctx context.Context, consumer string, after store.FeedRe
 	return list, err
 }
 
-// Taken implements store.Feed.
+// Taken implements [store.Feed].
 func (s *backend) Taken(ctx context.Context, consumer string, refs []store.FeedRef) error {
 	places := make([]feedPlace, len(refs))
 	for i, ref := range refs {

@@ -111,7 +111,7 @@ func scanRecord(q reader, r *store.Record) {
 // version 9 of its schema have no other mark.
 const ifCode = 2
 
-// Attempts implements store.History.
+// Attempts implements [store.History].
 func (s *backend) Attempts(ctx context.Context, query store.HistoryQuery) (list []store.Record, next store.RecordRef, err error) {
 	err = s.read(ctx, func(t *tx) error {
 		list, next, err = t.attempts(&query)
@@ -259,7 +259,7 @@ func historyWhere(uid job.ID, namespace string, from time.Time, end store.Record
 	return where, args
 }
 
-// AttemptsOf implements store.History.
+// AttemptsOf implements [store.History].
 func (s *backend) AttemptsOf(ctx context.Context, run job.ID) (list []store.Record, err error) {
 	err = s.read(ctx, func(t *tx) error {
 		list, err = t.records(selectRecords+" where h.run = ? order by h.attempt", idOf(run))
@@ -308,7 +308,7 @@ func scanBrief(q reader, r *store.Record) {
 // answers.
 const recentPart = 50
 
-// Recent implements store.History.
+// Recent implements [store.History].
 func (s *backend) Recent(ctx context.Context, jobs []job.ID, n int) (lists [][]store.Record, err error) {
 	if len(jobs) > store.MaxBatch {
 		return nil, fmt.Errorf("recent runs: %w", store.ErrTooMany)
@@ -377,7 +377,7 @@ var outputRows = &Table{Name: "output", Key: 3, Columns: []Column{
 	{"run", Blob}, {"attempt", Int}, {"seq", Int}, {"position", Int}, {"bytes", Int}, {"written", Int}, {"data", Blob},
 }}
 
-// AppendOutput implements store.History.
+// AppendOutput implements [store.History].
 func (s *backend) AppendOutput(ctx context.Context, chunks []store.OutputChunk) error {
 	if len(chunks) > store.MaxBatch {
 		return fmt.Errorf("append output: %w", store.ErrTooMany)
@@ -421,7 +421,7 @@ func (t *tx) appendOutput(chunks []store.OutputChunk) error {
 	return nil
 }
 
-// Output implements store.History.
+// Output implements [store.History].
 func (s *backend) Output(ctx context.Context, run job.ID, attempt, fromSeq, limit int) (list []store.OutputChunk, err error) {
 	err = s.read(ctx, func(t *tx) error {
 		list = nil

@@ -54,7 +54,7 @@ type hotJob struct {
 	writer *step
 }
 
-// plannedRun is a run as the planner made it, in a fifth of the size of store.Run.
+// plannedRun is a run as the planner made it, in a fifth of the size of [store.Run].
 type plannedRun struct {
 	id, session               job.ID
 	node                      string

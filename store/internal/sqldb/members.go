@@ -92,7 +92,7 @@ func (t *tx) described(list []ledger.Member) ([]ledger.Member, error) {
 	return known, nil
 }
 
-// Members implements ledger.Backend.
+// Members implements [ledger.Backend].
 func (s *backend) Members(ctx context.Context) (list []ledger.Member, err error) {
 	err = s.read(ctx, func(t *tx) error {
 		list, err = t.members()

@@ -8,7 +8,7 @@ import (
 
 var noteRows = &Table{Name: "notes", Key: 1, Columns: []Column{{"name", Text}, {"version", Int}, {"note", Text}}}
 
-// Notes implements store.Notes.
+// Notes implements [store.Notes].
 func (s *backend) Notes(ctx context.Context, prefix, after string, limit int) (list []store.Note, err error) {
 	err = s.read(ctx, func(t *tx) error {
 		list = nil
@@ -25,7 +25,7 @@ func (s *backend) Notes(ctx context.Context, prefix, after string, limit int) (l
 	return list, err
 }
 
-// PutNote implements store.Notes.
+// PutNote implements [store.Notes].
 func (s *backend) PutNote(ctx context.Context, n store.Note) (version int64, err error) {
 	err = s.write(ctx, func(t *tx) error {
 		if !s.db.Alone() {

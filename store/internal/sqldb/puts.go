@@ -39,7 +39,7 @@ type put struct {
 	done chan struct{}
 }
 
-// PutJobs implements store.Jobs.
+// PutJobs implements [store.Jobs].
 func (s *Store) PutJobs(ctx context.Context, list []store.PutJob) ([]*store.Job, error) {
 	if s.b.db.Alone() || len(list) != 1 { // a database of one process has a writer that gathers all calls
 		return s.Store.PutJobs(ctx, list)

@@ -239,7 +239,7 @@ func (t *tx) addCounts(list []sliceCounts) error {
 	return nil
 }
 
-// Aggregate implements store.History.
+// Aggregate implements [store.History].
 func (s *backend) Aggregate(ctx context.Context, query store.AggregateQuery) (list []store.Aggregate, err error) {
 	err = s.read(ctx, func(t *tx) error {
 		c, split := query.Counter(), query.From

@@ -16,7 +16,7 @@ import (
 // errUnlocked says that a step lacks a lock.
 var errUnlocked = fmt.Errorf("%w: not all was locked that it is about", ledger.ErrAgain)
 
-// step implements ledger.Tx.
+// step implements [ledger.Tx].
 type step struct {
 	*tx
 	k     *retryState
@@ -59,10 +59,10 @@ type jobBefore struct {
 	removeAt time.Time
 }
 
-// Now implements ledger.Tx.
+// Now implements [ledger.Tx].
 func (st *step) Now() (time.Time, error) { return st.now() }
 
-// Load implements ledger.Tx.
+// Load implements [ledger.Tx].
 func (st *step) Load(n *engine.Need, b *engine.Batch) error {
 	if !st.begun {
 		st.begun = true
@@ -334,7 +334,7 @@ var (
 )
 
 // members reads the runs that decisions need of some slots: all that hold one, and the first
-// store.MaxBatch that wait or are ready.
+// [store.MaxBatch] that wait or are ready.
 func (s slots) members(which string) string {
 	return "select " + activeColumns + " from (select a.*, row_number() over (partition by " + s.of +
 		", a.state, a.holds order by a.due, a.id) as place" + s.from + which + ") a where a.holds = 1 or a.place <= ?"
@@ -432,7 +432,7 @@ func (st *step) loadSlotsOf(b *engine.Batch, text string, of slots, until time.T
 	return st.addMembers(b, of, keys, own, runs)
 }
 
-// slotState is the state of a slot whose lists were cut at store.MaxBatch.
+// slotState is the state of a slot whose lists were cut at [store.MaxBatch].
 type slotState struct {
 	key   string
 	state job.RunState

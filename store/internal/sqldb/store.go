@@ -56,11 +56,11 @@ import (
 // ErrClosed is returned by calls after Close.
 var ErrClosed = errors.New("the store is closed")
 
-// Options configure Open. The zero value is valid.
+// Options configure [Open]. The zero value is valid.
 type Options struct {
 	// Now is the clock that decides. Default: the clock of the database.
 	Now func() time.Time
-	// LookAhead is how far ahead the planner plans. Default: store.LookAheadDefault.
+	// LookAhead is how far ahead the planner plans. Default: [store.LookAheadDefault].
 	LookAhead time.Duration
 	// Defaults are the defaults of jobs. They should be the same on all nodes. Default: the
 	// built-in ones.
@@ -71,19 +71,19 @@ type Options struct {
 	// database: nothing about it is checked or created.
 	InUse bool
 	// Refill receives the progress of applying new defaults: at once, periodically, and at the end.
-	// It is called by Open, and later by one goroutine. May be nil.
+	// It is called by [Open], and later by one goroutine. May be nil.
 	Refill func(store.Refill)
 	// Ended is called after each commit that has ended attempts. It is called by the
 	// goroutine of the call and must not wait. May be nil.
 	Ended func(store.Ends)
-	// RefillMax is how long applying new defaults may delay Open; the rest is done in the
+	// RefillMax is how long applying new defaults may delay [Open]; the rest is done in the
 	// background. Default: 3 s.
 	RefillMax time.Duration
 	// NewID makes the uids of jobs, calendars and pools. Default: by the clock
 	// and at random.
 	NewID func() job.ID
 	// Revisions is how many definitions of a job are kept. Default:
-	// store.RevisionsDefault.
+	// [store.RevisionsDefault].
 	Revisions int
 	// Guard makes decisions panic that read data outside their needs. It is for tests.
 	Guard bool
@@ -208,7 +208,7 @@ func (s *backend) Close() error {
 	return s.failure
 }
 
-// Events implements store.Store for the changes of this process. When it returns, all calls that
+// Events implements [store.Store] for the changes of this process. When it returns, all calls that
 // did not know of the new receiver have committed.
 func (s *Store) Events(ctx context.Context) <-chan []store.Event { return s.b.events(ctx) }
 
@@ -311,7 +311,7 @@ func remember[K comparable](m *map[K]bool, key K) {
 	(*m)[key] = true
 }
 
-// Step implements ledger.Backend.
+// Step implements [ledger.Backend].
 func (s *backend) Step(ctx context.Context, o *ledger.Order, decide func(ledger.Tx) error) error {
 	if err := s.check(ctx); err != nil {
 		return err

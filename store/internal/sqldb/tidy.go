@@ -28,7 +28,7 @@ type tidying struct {
 	turns map[job.ID]store.RunRef
 }
 
-// Ending implements ledger.Backend.
+// Ending implements [ledger.Backend].
 func (s *backend) Ending(ctx context.Context, now time.Time) (e ledger.Ending, err error) {
 	s.tidying.mu.Lock()
 	defer s.tidying.mu.Unlock()
@@ -182,7 +182,7 @@ func (t *tx) overTerms(now time.Time) (all []job.ID, more bool, err error) {
 	return slices.Compact(all), more, nil
 }
 
-// Sweep implements ledger.Backend.
+// Sweep implements [ledger.Backend].
 func (s *backend) Sweep(ctx context.Context, now time.Time, forgotten []job.ID) (more bool, err error) {
 	err = s.write(ctx, func(t *tx) error {
 		more = false

@@ -17,7 +17,7 @@ import (
 // renewals begins the keys of session renewals.
 const renewals = replica.Copied + "r/"
 
-// Shelf is the key-value store. Use New. Several processes share it.
+// Shelf is the key-value store. Use [New]. Several processes share it.
 type Shelf struct {
 	// Pairs is the content, by key.
 	Pairs map[string]replica.Pair
@@ -51,7 +51,7 @@ func (s *Shelf) Open(ctx context.Context, m Machine, lookAhead time.Duration) (s
 // Driver is one process's driver of a shelf.
 type Driver struct {
 	*Shelf
-	// Late and Away are set as in Machine.
+	// Late and Away are set as in [Machine].
 	Late func() time.Duration
 	Away func() bool
 }
@@ -66,16 +66,16 @@ func (d Driver) away() error {
 	return nil
 }
 
-// Now implements replica.Driver: a shelf has no clock.
+// Now implements [replica.Driver]: a shelf has no clock.
 func (d Driver) Now(context.Context) (time.Time, bool, error) { return time.Time{}, false, nil }
 
-// Close implements replica.Driver.
+// Close implements [replica.Driver].
 func (d Driver) Close() error { return nil }
 
-// Bounds implements replica.Driver.
+// Bounds implements [replica.Driver].
 func (d Driver) Bounds() (compares, size int) { return 120, 256 << 10 }
 
-// Tail implements replica.Driver.
+// Tail implements [replica.Driver].
 func (d Driver) Tail(context.Context) (int64, error) {
 	if err := d.away(); err != nil {
 		return 0, err
@@ -85,7 +85,7 @@ func (d Driver) Tail(context.Context) (int64, error) {
 	return d.version, nil
 }
 
-// Get implements replica.Driver.
+// Get implements [replica.Driver].
 func (d Driver) Get(_ context.Context, keys []string) ([][]byte, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -96,7 +96,7 @@ func (d Driver) Get(_ context.Context, keys []string) ([][]byte, error) {
 	return values, nil
 }
 
-// Range implements replica.Driver.
+// Range implements [replica.Driver].
 func (d Driver) Range(_ context.Context, from, to string, limit int, backwards bool) ([]replica.Pair, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -113,7 +113,7 @@ func (d Driver) Range(_ context.Context, from, to string, limit int, backwards b
 	return list, nil
 }
 
-// Commit implements replica.Driver.
+// Commit implements [replica.Driver].
 func (d Driver) Commit(_ context.Context, t *replica.Txn) (int64, bool, error) {
 	if d.Late != nil && slices.ContainsFunc(t.Puts, func(p replica.Pair) bool { return strings.HasPrefix(p.Key, renewals) }) {
 		time.Sleep(d.Late())
@@ -157,7 +157,7 @@ func (d Driver) Commit(_ context.Context, t *replica.Txn) (int64, bool, error) {
 	return d.version, true, nil
 }
 
-// Follow implements replica.Driver.
+// Follow implements [replica.Driver].
 func (d Driver) Follow(ctx context.Context, apply func(replica.Update)) {
 	ch := make(chan replica.Update, 1<<16)
 	d.mu.Lock()

@@ -1,4 +1,4 @@
-// Package ownclock builds programs with a wall clock of their own: time.Now has one line more, and the
+// Package ownclock builds programs with a wall clock of their own: [time.Now] has one line more, and the
 // monotonic clock stays the machine's, as when a person sets the wall clock.
 package ownclock
 

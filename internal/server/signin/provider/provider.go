@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// Client is the client of a Provider, and Secret its secret.
+// Client is the client of a [Provider], and [Secret] its secret.
 const (
 	Client = "belfry"
 	Secret = "of belfry"
