@@ -253,9 +253,10 @@ func TestAContainerThatStartsWithoutAnAnswerIsFollowed(t *testing.T) {
 	t.Parallel()
 	s := newStandIn(t)
 	r := newRig(t, s.socket, container.Settings{})
+	restarted := make(chan struct{})
 	s.silent = func() {
 		s.silent = nil
-		go func() { s.stop(); s.serve() }()
+		go func() { s.stop(); s.serve(); close(restarted) }()
 		panic(http.ErrAbortHandler)
 	}
 	said := newRecorder()
@@ -263,6 +264,7 @@ func TestAContainerThatStartsWithoutAnAnswerIsFollowed(t *testing.T) {
 	if out, _ := said.texts(); codeOf(got) != 6 || out != "ran\n" {
 		t.Errorf("got %+v (%s), %q", got, got.Reason, out)
 	}
+	<-restarted
 	r.nothingLeft()
 }
 
