@@ -55,8 +55,7 @@ func TestLostStepsAreCountedBeyondTheProcess(t *testing.T) {
 			}
 		}
 		l, stop := process()
-		l.Lost(3)
-		l.Lost(4)
+		l.Lost(7)
 		is("at once", 7)
 		time.Sleep(time.Minute)
 		l.Lost(5)

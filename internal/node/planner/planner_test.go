@@ -9,6 +9,7 @@ import (
 	"math/bits"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -160,14 +161,13 @@ func TestRunsOfAGoneNodeArePlacedBeforeItsBacklogIsPlanned(t *testing.T) {
 // hanging is a store of which one call never ends by itself.
 type hanging struct {
 	*fake
-	hangs bool
+	hangs atomic.Bool
 	plans []time.Time
 }
 
 func (h *hanging) Plan(ctx context.Context, session job.ID, items []store.PlanItem) ([]store.PlanOutcome, []store.ClaimOutcome, error) {
 	h.plans = append(h.plans, time.Now())
-	if h.hangs {
-		h.hangs = false
+	if h.hangs.CompareAndSwap(true, false) {
 		<-ctx.Done()
 		return nil, nil, ctx.Err()
 	}
@@ -181,7 +181,7 @@ func TestACallThatHangsEndsBeforeThePlannedRunsDo(t *testing.T) {
 		p.Store = New(Config{Store: h}).Store
 		go func() {
 			time.Sleep(time.Minute)
-			h.hangs = true
+			h.hangs.Store(true)
 		}()
 		run(p, 2*time.Minute)
 		for i, at := range append(h.plans, time.Now())[1:] {
@@ -189,7 +189,7 @@ func TestACallThatHangsEndsBeforeThePlannedRunsDo(t *testing.T) {
 				t.Errorf("nothing was planned for %s: runs are planned for %s ahead", wait, h.LookAhead())
 			}
 		}
-		if h.hangs || len(h.plans) < 2 {
+		if h.hangs.Load() || len(h.plans) < 2 {
 			t.Error("no call has hung")
 		}
 	})
