@@ -189,10 +189,11 @@ race: ## run the tests in random order under the race detector (needs a C compil
 WALKS = ^(Fuzz|Test(Parameters|Bodies)ThatTheDescription|TestEachRouteAdmits|TestMalformedBodies)
 RACED = STORETEST_WHOLE=$(WHOLE) STORETEST_SEQUENCES=$(if $(WHOLE),,2) CGO_ENABLED=1 $(GO) test -vet=off $(DETECTOR) -shuffle=on -timeout 2h
 
-# The long tests of internal/check/sim are those of make sim, which has RACE=-race.
+# The worlds of internal/check/sim are for make sim, which has RACE=-race.
+WORLDS_OF_SIM = ^(TestCore.*|TestNodes|TestClocks|TestATraceHasEachKindOfStep|TestAStepOfOneClockMovesNoRun|TestTheSameSeedIsTheSameHistory)$$
 race-bubbles:
 	$(RACED) -cpu 1 $(if $(WHOLE),,-skip '$(WALKS)') ./internal/server/httpapi
-	$(RACED) -cpu 1 -skip '^(TestCore|TestNodes|TestClocks)$$' $$($(TESTS_IMPORT) | awk '/testing\/synctest/ && $$1 !~ /internal\/server\/httpapi$$/ {print $$1}')
+	$(RACED) -cpu 1 -skip '$(WORLDS_OF_SIM)' $$($(TESTS_IMPORT) | awk '/testing\/synctest/ && $$1 !~ /internal\/server\/httpapi$$/ {print $$1}')
 
 # Of packages, those that start goroutines, or in whose tests others do.
 SHARING = while read -r dir pkg; do if grep -qE '^[^/]*\bgo (func\(|[a-zA-Z_.]+\()|\.Go\(|AfterFunc\(|\.Parallel\(|storetest\.|"net(/http)?"$$' "$$dir"/*.go; then echo "$$pkg"; fi; done
