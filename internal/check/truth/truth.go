@@ -253,7 +253,9 @@ func (c *World) ran(run job.ID, at time.Time) bool {
 	case !last.Frozen.IsZero() && !last.Frozen.After(last.Ended):
 		return true // it ended while its machine slept, as far as it knows
 	}
-	claimedSince := func(claim Claim) bool { return claim.Made.After(last.Ended) && !claim.Made.After(at) }
+	claimedSince := func(claim Claim) bool {
+		return claim.Made.After(last.Ended) && !claim.Made.Truncate(time.Microsecond).After(at) // stores keep microseconds
+	}
 	if slices.ContainsFunc(c.Claims[run], claimedSince) {
 		return true // the next attempt, which its node has not begun: the store cannot know that
 	}

@@ -94,3 +94,17 @@ func TestFalseReasonsAreFound(t *testing.T) {
 		}
 	}
 }
+
+// A step claims a retry and skips the run behind it: the record of the skip has the same moment in whole
+// microseconds.
+func TestAClaimOfTheSameStepWasThere(t *testing.T) {
+	first, session := job.ID{15: 1}, job.ID{15: 3}
+	for made, untrue := range map[time.Duration]int{999 * time.Nanosecond: 0, time.Microsecond: 1} {
+		w := world(job.OutcomeSkipped, reason.WasRunning.Of(first, at(0), "b", 7*time.Second))
+		w.Attempts[first][0].Ended, w.Claims[first][0].To = at(6), at(6)
+		w.Claims[first] = append(w.Claims[first], truth.Claim{By: session, Made: at(12).Add(made), From: at(12)})
+		if found := w.Check(); len(found) != untrue {
+			t.Errorf("a claim %s after the record: %q", made, found)
+		}
+	}
+}
