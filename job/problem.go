@@ -60,9 +60,9 @@ func (ps Problems) Error() string {
 func (ps Problems) Text() (all phrase.Text) {
 	for i := range ps {
 		p := &ps[i]
-		one := p.Message.text()
+		one := p.Message.Text()
 		if !p.Hint.IsZero() {
-			one = phrase.WithHint.Of(one, p.Hint.text())
+			one = phrase.WithHint.Of(one, p.Hint.Text())
 		}
 		if p.Path != "" {
 			one = phrase.InField.Of(p.Path, one)
@@ -72,8 +72,8 @@ func (ps Problems) Text() (all phrase.Text) {
 	return all
 }
 
-// text returns a reason of package phrase as its text.
-func (r Reason) text() phrase.Text {
+// Text returns a reason of package phrase as its text.
+func (r Reason) Text() phrase.Text {
 	if t, ok := phrase.Of(r.Code(), r.Args()); ok {
 		return t
 	}

@@ -170,6 +170,23 @@ var (
 	NumberFromTo     = one[int]("number_from_to", "must be from 1 to {most}", "必须在 1 到 {most} 之间")
 	BeforeStarted    = none("before_started", "is before started", "早于 started")
 
+	// Of channels: why a message was not delivered.
+	NoService       = none("no_service", "the channel names no service", "通知渠道没有指定服务")
+	SecretUnread    = three[string, string, Words]("secret_unread", "read the secret {name} of the namespace {namespace}: {error}", "读取命名空间 {namespace} 的密钥 {name}：{error}")
+	SecretEmpty     = none("secret_empty", "the secret is empty", "密钥为空")
+	MessageFaulty   = one[Words]("message_faulty", "encode the message: {error}", "编码消息：{error}")
+	NotWebServer    = none("not_web_server", "the address is not that of a web server", "地址不是 Web 服务器的地址")
+	BeginsHTTPS     = none("begins_https", "it begins with https://", "应以 https:// 开头")
+	AnswersStatus   = two[int, Words]("answers_status", "status {status}[: {body}]", "状态 {status}[：{body}]")
+	ServiceAway     = one[Words]("service_away", "the service cannot be reached: {error}", "无法连接服务：{error}")
+	SlackSays       = one[Words]("slack_says", "Slack says {error}", "Slack 答复 {error}")
+	NotSigningKey   = two[int, int]("not_signing_key", "the key of the webhook is not whsec_ and base64 of {least} to {most} bytes", "webhook 的密钥不是 whsec_ 加 {least} 到 {most} 字节的 base64")
+	MailAway        = one[Words]("mail_away", "the server for mail cannot be reached: {error}", "无法连接邮件服务器：{error}")
+	NotMailServer   = one[Words]("not_mail_server", "the address of the server for mail: {error}", "邮件服务器的地址：{error}")
+	MailUnwritten   = one[Words]("mail_unwritten", "write the mail: {error}", "编写邮件：{error}")
+	MailServerSays  = one[Words]("mail_server_says", "the server for mail: {error}", "邮件服务器：{error}")
+	WithoutSTARTTLS = none("without_starttls", "the server for mail does not offer STARTTLS", "邮件服务器不提供 STARTTLS")
+
 	// Of tokens, sessions and secrets.
 	TokenExists      = one[string]("token_exists", "token {name} already exists", "令牌 {name} 已存在")
 	OtherNameFirst   = none("other_name_first", "choose another name, or revoke it first", "请换一个名称，或先撤销它")

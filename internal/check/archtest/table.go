@@ -194,7 +194,7 @@ var table = map[string]line{
 	"internal/decide/notification": {
 		// The messages about problems, and their times.
 		pure:    true,
-		imports: []string{"internal/reason", "job", "store"},
+		imports: []string{"internal/phrase", "internal/reason", "job", "store"},
 	},
 	"internal/node/secret": {
 		// Seals values and reads them where they are.
@@ -203,7 +203,7 @@ var table = map[string]line{
 		testImports: []string{"store/memory"},
 	},
 	"internal/server/notify": {
-		imports:     []string{"job", "store", "internal/decide/notification", "internal/node/secret", "internal/sys/failurelog"},
+		imports:     []string{"job", "store", "internal/decide/notification", "internal/node/secret", "internal/phrase", "internal/sys/failurelog"},
 		testImports: []string{"store/memory", "internal/check/logtest"},
 	},
 	"internal/decide/account": {

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/phrase"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -52,11 +54,11 @@ type Group struct {
 	Messages int       `json:"messages,omitempty"`
 	// Trying is the News of a message with an unknown result: it is sent again under the
 	// same id.
-	Trying  int64     `json:"trying,omitempty"`
-	Tries   int       `json:"tries,omitempty"`
-	Next    time.Time `json:"next,omitzero"` // not before
-	Error   string    `json:"error,omitempty"`
-	Refused bool      `json:"refused,omitempty"`
+	Trying  int64      `json:"trying,omitempty"`
+	Tries   int        `json:"tries,omitempty"`
+	Next    time.Time  `json:"next,omitzero"` // not before
+	Error   job.Reason `json:"error,omitzero"`
+	Refused bool       `json:"refused,omitempty"`
 	// Acked is when a person acknowledged the problem.
 	Acked   time.Time `json:"acked,omitzero"`
 	AckedBy string    `json:"acked_by,omitempty"`
@@ -216,7 +218,7 @@ func (g *Group) Delivered(now time.Time) {
 }
 
 func (g *Group) settle() {
-	g.Tries, g.Next, g.Error, g.Refused, g.Trying = 0, time.Time{}, "", false, 0
+	g.Tries, g.Next, g.Error, g.Refused, g.Trying = 0, time.Time{}, job.Reason{}, false, 0
 	if g.Said == g.News {
 		g.Left = 0
 	}
@@ -250,23 +252,28 @@ func (f *Failure) Error() string { return f.Err.Error() }
 // Unwrap returns what went wrong.
 func (f *Failure) Unwrap() error { return f.Err }
 
+// Reason returns the error as it is stored.
+func (f *Failure) Reason() job.Reason {
+	return reason.Say(phrase.OfError(f.Err)).Map(func(text string) string { return cut(text, textMax) })
+}
+
 // Refuse records the refusal of a message, and reports whether it was given up.
 func (g *Group) Refuse(f *Failure, now time.Time) (givenUp bool) {
 	g.Tries++
 	if g.Tries >= refusedMax {
 		g.Said, g.SaidAt = g.Trying, now
 		g.settle()
-		g.Error, g.Refused = cut(f.Error(), textMax), true
+		g.Error, g.Refused = f.Reason(), true
 		return true
 	}
-	g.Error, g.Refused, g.Trying, g.Next = cut(f.Error(), textMax), true, 0, now.Add(refusedRest)
+	g.Error, g.Refused, g.Trying, g.Next = f.Reason(), true, 0, now.Add(refusedRest)
 	return false
 }
 
 // Retry records that a message was not delivered but may be later. If it certainly did not arrive,
 // its news may be merged with later news.
 func (g *Group) Retry(f *Failure) {
-	g.Tries, g.Error, g.Refused = g.Tries+1, cut(f.Error(), textMax), false
+	g.Tries, g.Error, g.Refused = g.Tries+1, f.Reason(), false
 	if !f.Unsure {
 		g.Trying = 0
 	}
@@ -278,15 +285,15 @@ type ChannelState struct {
 	UID     job.ID `json:"uid"`
 	Version int64  `json:"version"` // version of the channel at the latest try
 
-	Sent     int64     `json:"sent"`
-	Failed   int64     `json:"failed"`   // tries
-	GivenUp  int64     `json:"given_up"` // messages given up after a day of refusals
-	Dropped  int64     `json:"dropped"`  // events without room
-	SentAt   time.Time `json:"sent_at,omitzero"`
-	Error    string    `json:"error,omitempty"` // error of the latest try, "" for none
-	FailedAt time.Time `json:"failed_at,omitzero"`
-	Tries    int       `json:"tries,omitempty"` // tries since the latest delivery
-	Next     time.Time `json:"next,omitzero"`   // no try before
+	Sent     int64      `json:"sent"`
+	Failed   int64      `json:"failed"`   // tries
+	GivenUp  int64      `json:"given_up"` // messages given up after a day of refusals
+	Dropped  int64      `json:"dropped"`  // events without room
+	SentAt   time.Time  `json:"sent_at,omitzero"`
+	Error    job.Reason `json:"error,omitzero"` // error of the latest try, if it failed
+	FailedAt time.Time  `json:"failed_at,omitzero"`
+	Tries    int        `json:"tries,omitempty"` // tries since the latest delivery
+	Next     time.Time  `json:"next,omitzero"`   // no try before
 
 	// Tokens is how many messages may be sent, as of TokensAt.
 	Tokens   float64   `json:"tokens"`
@@ -305,12 +312,12 @@ func (s *ChannelState) tokens(c *job.Channel, now time.Time) float64 {
 // Delivered notes a message that was delivered.
 func (s *ChannelState) Delivered(c *job.Channel, now time.Time) {
 	s.Tokens, s.TokensAt = s.tokens(c, now)-1, now
-	s.Sent, s.SentAt, s.Error, s.Tries, s.Next = s.Sent+1, now, "", 0, time.Time{}
+	s.Sent, s.SentAt, s.Error, s.Tries, s.Next = s.Sent+1, now, job.Reason{}, 0, time.Time{}
 }
 
 // Fail notes a failed try: the channel backs off.
 func (s *ChannelState) Fail(f *Failure, now time.Time) {
-	s.Failed, s.FailedAt, s.Error, s.Tries = s.Failed+1, now, cut(f.Error(), textMax), s.Tries+1
+	s.Failed, s.FailedAt, s.Error, s.Tries = s.Failed+1, now, f.Reason(), s.Tries+1
 	if f.Refused {
 		return // the message itself is refused
 	}

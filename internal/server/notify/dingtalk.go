@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/internal/decide/notification"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -37,7 +38,7 @@ func (s *Sender) dingTalk(ctx context.Context, c *job.Channel, m *notification.M
 	if key != "" {
 		u, err := url.Parse(address)
 		if err != nil {
-			return refused("the address is not that of a web server")
+			return refused(phrase.NotWebServer)
 		}
 		at := strconv.FormatInt(s.config.Now().UnixMilli(), 10)
 		query := u.Query()

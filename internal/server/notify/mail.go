@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/internal/decide/notification"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -35,15 +36,15 @@ func (s *Sender) mail(ctx context.Context, c *job.Channel, m *notification.Messa
 	}
 	host, port, err := net.SplitHostPort(to.Server)
 	if err != nil {
-		return refused("the address of the server for mail: %w", err)
+		return refused(phrase.NotMailServer.Of(phrase.Words(err.Error())))
 	}
 	text, err := mailText(to, m)
 	if err != nil {
-		return refused("write the mail: %w", err)
+		return refused(phrase.MailUnwritten.Of(phrase.Words(err.Error())))
 	}
 	plain, err := s.dialer.DialContext(ctx, "tcp", to.Server)
 	if err != nil {
-		return &notification.Failure{Err: fmt.Errorf("the server for mail cannot be reached: %w", err)}
+		return &notification.Failure{Err: phrase.Mistake(phrase.MailAway.Of(phrase.Words(err.Error())))}
 	}
 	defer plain.Close()
 	defer context.AfterFunc(ctx, func() { plain.Close() })()
@@ -68,7 +69,7 @@ func (s *Sender) mail(ctx context.Context, c *job.Channel, m *notification.Messa
 	defer client.Close()
 	if encrypt == job.MailStartTLS {
 		if offered, _ := client.Extension("STARTTLS"); !offered {
-			return refused("the server for mail does not offer STARTTLS")
+			return refused(phrase.WithoutSTARTTLS)
 		}
 		if err := client.StartTLS(config); err != nil {
 			return mailFailure(err, false)
@@ -116,7 +117,7 @@ func deliver(client *smtp.Client, to *job.MailService, text []byte) error {
 
 // mailFailure classifies an error of a mail server.
 func mailFailure(err error, sent bool) *notification.Failure {
-	f := &notification.Failure{Err: fmt.Errorf("the server for mail: %w", err), Unsure: sent}
+	f := &notification.Failure{Err: phrase.Mistake(phrase.MailServerSays.Of(phrase.Words(err.Error()))), Unsure: sent}
 	var smtpErr *textproto.Error
 	if errors.As(err, &smtpErr) {
 		f.Unsure, f.Refused = false, smtpErr.Code >= 500

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/belfry-cron/belfry/internal/decide/notification"
 	"github.com/belfry-cron/belfry/internal/node/secret"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -87,7 +87,7 @@ func (s *Sender) Close() { s.client.CloseIdleConnections() }
 func (s *Sender) Send(ctx context.Context, c *job.Channel, m *notification.Message) error {
 	send := services[c.To.Kind()]
 	if send == nil {
-		return &notification.Failure{Err: errors.New("the channel names no service"), Refused: true}
+		return refused(phrase.NoService)
 	}
 	ctx, cancel := context.WithTimeout(ctx, sendMax)
 	defer cancel()
@@ -100,8 +100,8 @@ func (s *Sender) Send(ctx context.Context, c *job.Channel, m *notification.Messa
 }
 
 // refused is a failure for which a retry is no help.
-func refused(format string, args ...any) *notification.Failure {
-	return &notification.Failure{Err: fmt.Errorf(format, args...), Refused: true}
+func refused(why phrase.Text, hint ...phrase.Text) *notification.Failure {
+	return &notification.Failure{Err: phrase.Mistake(why, hint...), Refused: true}
 }
 
 // secret reads a secret of a channel.
@@ -119,14 +119,14 @@ func (s *Sender) secret(ctx context.Context, c *job.Channel, ref *job.Secret) (t
 		text, err = s.config.Secrets.Variable(namespace, ref.Env)
 	default:
 		if text, err = s.config.Secrets.Files.Read(namespace, ref.File); err != nil {
-			err = fmt.Errorf("read the secret %s of the namespace %s: %w", ref.File, namespace, err)
+			err = phrase.Mistake(phrase.SecretUnread.Of(ref.File, namespace, phrase.Words(err.Error())))
 		}
 	}
 	if err != nil {
-		return "", refused("%w", err)
+		return "", &notification.Failure{Err: err, Refused: true}
 	}
 	if text = strings.TrimSpace(text); text == "" {
-		return "", refused("the secret is empty")
+		return "", refused(phrase.SecretEmpty)
 	}
 	return text, nil
 }
@@ -146,15 +146,15 @@ func (s *Sender) post(ctx context.Context, r request) error {
 	if !ok {
 		var err error
 		if body, err = marshal(r.body); err != nil {
-			return refused("encode the message: %w", err)
+			return refused(phrase.MessageFaulty.Of(phrase.Words(err.Error())))
 		}
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.url, bytes.NewReader(body))
 	if err != nil {
-		return refused("the address is not that of a web server") // the error would show it
+		return refused(phrase.NotWebServer) // the error would show it
 	}
 	if req.URL.Scheme != "https" && req.URL.Scheme != "http" || req.URL.Host == "" {
-		return refused("the address is not that of a web server: it begins with https://")
+		return refused(phrase.NotWebServer, phrase.BeginsHTTPS)
 	}
 	req.Header.Set("Content-Type", "application/json; charset=utf-8")
 	req.Header.Set("User-Agent", "belfry/"+s.config.Version)
@@ -197,11 +197,11 @@ func marshal(v any) ([]byte, error) {
 }
 
 func statusError(status int, body []byte) error {
-	text := "status " + strconv.Itoa(status)
-	if words := strings.Join(strings.Fields(strings.ToValidUTF8(string(body), "?")), " "); words != "" && !strings.HasPrefix(words, "<") {
-		text += ": " + words[:min(len(words), shownMax)]
+	words := strings.Join(strings.Fields(strings.ToValidUTF8(string(body), "?")), " ")
+	if strings.HasPrefix(words, "<") { // a page
+		words = ""
 	}
-	return errors.New(text)
+	return phrase.Mistake(phrase.AnswersStatus.Of(status, phrase.Words(words[:min(len(words), shownMax)])))
 }
 
 // unreached explains why a service could not be reached, without its address.
@@ -212,7 +212,7 @@ func unreached(err error) error {
 	}
 	var dial *net.OpError
 	unsure := !errors.As(err, &dial) || dial.Op != "dial"
-	return &notification.Failure{Err: fmt.Errorf("the service cannot be reached: %w", err), Unsure: unsure}
+	return &notification.Failure{Err: phrase.Mistake(phrase.ServiceAway.Of(phrase.Words(err.Error()))), Unsure: unsure}
 }
 
 // retryAfter returns the requested pause of a service.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/internal/decide/notification"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -65,7 +66,7 @@ func slackAnswer(body []byte) error {
 	if answer.OK {
 		return nil
 	}
-	f := refused("Slack says %s", answer.Error)
+	f := refused(phrase.SlackSays.Of(phrase.Words(answer.Error)))
 	if slackBusy[answer.Error] {
 		f.Refused, f.After = false, 30*time.Second
 	}

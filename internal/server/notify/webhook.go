@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/internal/decide/notification"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -37,7 +38,7 @@ func (s *Sender) webhook(ctx context.Context, c *job.Channel, m *notification.Me
 	}
 	body, err := marshal(map[string]any{"type": kind, "timestamp": m.Time.UTC().Format(time.RFC3339), "data": m})
 	if err != nil {
-		return refused("encode the message: %w", err)
+		return refused(phrase.MessageFaulty.Of(phrase.Words(err.Error())))
 	}
 	at := strconv.FormatInt(s.config.Now().Unix(), 10)
 	return s.post(ctx, request{url: address, body: body, header: map[string]string{
@@ -50,7 +51,7 @@ func webhookKey(secret string) ([]byte, error) {
 	const least, most = 24, 64 // bytes, from the specification
 	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
 	if err != nil || len(key) < least || len(key) > most {
-		return nil, refused("the key of the webhook is not whsec_ and base64 of %d to %d bytes", least, most)
+		return nil, refused(phrase.NotSigningKey.Of(least, most))
 	}
 	return key, nil
 }

@@ -154,7 +154,7 @@ func (s *Attention) ofAlarms(ctx context.Context, who Caller, namespace string) 
 			a.Since = d.FailedAt
 		}
 		if a.Channel == "" || d.FailedAt.After(last) {
-			last, a.Channel, a.Text = d.FailedAt, d.Channel, d.Error
+			last, a.Channel, a.Text, a.TextCode, a.TextArgs = d.FailedAt, d.Channel, d.Error, d.ErrorCode, d.ErrorArgs
 		}
 	}
 	if a.Count == 0 {

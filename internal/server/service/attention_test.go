@@ -395,7 +395,7 @@ func TestAttentionNamesChannelsThatDoNotDeliver(t *testing.T) {
 			t.Fatal(err)
 		}
 		uid := d.Channel.UID
-		state := notification.ChannelState{Channel: "ops/" + name, UID: uid, Error: "status 403: " + name, FailedAt: b.clock().Add(time.Duration(i) * time.Minute)}
+		state := notification.ChannelState{Channel: "ops/" + name, UID: uid, Error: job.Text("status 403: " + name), FailedAt: b.clock().Add(time.Duration(i) * time.Minute)}
 		text, err := json.Marshal(state)
 		if err != nil {
 			t.Fatal(err)
@@ -448,7 +448,7 @@ func TestHintsNameMissingAndFailingChannels(t *testing.T) {
 	if got := hints(admin); got != "" {
 		t.Errorf("with a channel the hints are %q", got)
 	}
-	text, _ := json.Marshal(notification.ChannelState{UID: c.Channel.UID, Error: "status 403", FailedAt: b.clock()})
+	text, _ := json.Marshal(notification.ChannelState{UID: c.Channel.UID, Error: job.Text("status 403"), FailedAt: b.clock()})
 	if _, err := b.store.PutNote(t.Context(), store.Note{Name: notification.ChannelNotes + c.Channel.UID.String(), Text: text}); err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/decide/notification"
 	"github.com/belfry-cron/belfry/internal/phrase"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -107,9 +108,10 @@ func (s *Notifications) List(ctx context.Context, who Caller, namespace string) 
 func notificationOf(g *notification.Group) client.Notification {
 	n := client.Notification{
 		ID: g.UID.String() + "-" + g.ID, Channel: g.Channel, About: g.About, State: client.NotificationSent, Open: len(g.Open()) > 0,
-		Events: []client.NotifiedEvent{}, More: g.Left, Messages: g.Messages, SentAt: g.SaidAt, Tries: g.Tries, Error: g.Error,
+		Events: []client.NotifiedEvent{}, More: g.Left, Messages: g.Messages, SentAt: g.SaidAt, Tries: g.Tries, Error: g.Error.String(),
 		AckedBy: g.AckedBy, AckedAt: g.Acked,
 	}
+	n.ErrorCode, n.ErrorArgs = g.Error.For()
 	switch {
 	case g.Refused:
 		n.State = client.NotificationRefused
@@ -146,7 +148,8 @@ func (s *Notifications) Deliveries(ctx context.Context, who Caller, namespace st
 		}
 		if d := at[is.UID]; d != nil {
 			d.Sent, d.Failed, d.GivenUp, d.Dropped, d.SentAt = is.Sent, is.Failed, is.GivenUp, is.Dropped, is.SentAt
-			d.Error, d.FailedAt, d.Next = is.Error, is.FailedAt, is.Next
+			d.Error, d.FailedAt, d.Next = is.Error.String(), is.FailedAt, is.Next
+			d.ErrorCode, d.ErrorArgs = is.Error.For()
 		}
 		return nil
 	})
@@ -195,8 +198,8 @@ func (s *Notifications) Hints(ctx context.Context, who Caller) (list []client.Hi
 		if err := decodeNote(n, &is); err != nil {
 			return err
 		}
-		if c := channels[is.UID]; c != nil && !c.Paused && is.Error != "" {
-			list = append(list, HintOf("wrong", phrase.OfChannel.Of(c.FullName()), phrase.DeliveryFailed.Of(is.FailedAt.Format(time.RFC3339), phrase.Words(is.Error)),
+		if c := channels[is.UID]; c != nil && !c.Paused && !is.Error.IsZero() {
+			list = append(list, HintOf("wrong", phrase.OfChannel.Of(c.FullName()), phrase.DeliveryFailed.Of(is.FailedAt.Format(time.RFC3339), is.Error.Text()),
 				phrase.TestChannel.Of(strings.TrimPrefix(c.FullName(), job.DefaultNamespace+"/"))))
 		}
 		return nil
@@ -279,7 +282,9 @@ func (s *Notifications) test(ctx context.Context, who Caller, c *job.Channel) (c
 	m := notification.Test(c, id.String(), who.Name, began)
 	out := client.ChannelTest{Delivered: true}
 	if err := s.send(ctx, c, &m); err != nil {
-		out.Delivered, out.Error = false, err.Error()
+		why := reason.Say(phrase.OfError(err))
+		out.Delivered, out.Error = false, why.String()
+		out.ErrorCode, out.ErrorArgs = why.For()
 	}
 	out.Seconds = s.now().Sub(began).Round(time.Millisecond).Seconds()
 	return out, nil

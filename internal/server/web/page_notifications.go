@@ -95,7 +95,7 @@ func (s *site) showNotifications(p *page, status int, tested string, bad bool) e
 func (p *page) channelRow(d *client.Delivery) channelRow {
 	row := channelRow{
 		Address: "/channels/" + d.Channel, Service: d.Service, Waiting: d.Waiting, Open: d.Open, Sent: number(d.Sent), SentAt: p.relative(d.SentAt),
-		Error: clean(d.Error),
+		Error: clean(p.reason(d.ErrorArgs.Reason(d.Error, d.ErrorCode))),
 	}
 	row.Namespace, row.Name = splitName(d.Channel)
 	row.CanTest = p.who.MayIn(service.Define, row.Namespace) == nil
@@ -123,7 +123,7 @@ var noticeLooks = map[client.NotificationState]State{
 func (p *page) noticeRow(n *client.Notification) noticeRow {
 	row := noticeRow{
 		ID: n.ID, Channel: n.Channel, ChannelAddress: "/channels/" + n.Channel, About: clean(n.About), State: noticeLooks[n.State], More: n.More,
-		SentAt: p.relative(n.SentAt), Error: clean(n.Error),
+		SentAt: p.relative(n.SentAt), Error: clean(p.reason(n.ErrorArgs.Reason(n.Error, n.ErrorCode))),
 	}
 	row.State.Text = p.T("notifications." + string(n.State))
 	namespace, _ := splitName(n.Channel)
@@ -163,7 +163,7 @@ func (s *site) testChannel(p *page) error {
 	}
 	took := p.took(time.Duration(result.Seconds * float64(time.Second)))
 	if !result.Delivered {
-		return s.showNotifications(p, http.StatusOK, p.T("notifications.test_failed", "name", p.namedJob().String(), "text", clean(result.Error)), true)
+		return s.showNotifications(p, http.StatusOK, p.T("notifications.test_failed", "name", p.namedJob().String(), "text", clean(p.reason(result.ErrorArgs.Reason(result.Error, result.ErrorCode)))), true)
 	}
 	return s.showNotifications(p, http.StatusOK, p.T("notifications.tested", "name", p.namedJob().String(), "d", took), false)
 }

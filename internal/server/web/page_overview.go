@@ -382,7 +382,7 @@ func (p *page) need(a *client.Attention) need {
 	case client.AttentionAlarms:
 		n.State.Icon, n.Address, n.Open = "bell", "/notifications", "/notifications"
 		n.Name = p.T("overview.alarms_fail", "n", a.Count)
-		n.Text = a.Channel + ": " + clean(a.Text)
+		n.Text = a.Channel + ": " + clean(p.reason(a.TextArgs.Reason(a.Text, a.TextCode)))
 	case client.AttentionNodeSilent, client.AttentionClockOff, client.AttentionNode, client.AttentionStore:
 		n.State.Icon, n.Name = "nodes", p.T("overview.node", "name", p.site.host(a.Node))
 		n.Address = "/nodes#" + a.Node

@@ -29,7 +29,7 @@ func (w *world) reach() {
 	group.Add(c, notification.Event{Kind: job.NoticeFailed, Namespace: "shop", Job: "price-import", Run: w.failed, Time: w.now, Text: job.Text("exit status 1"), Lasting: true}, w.now)
 	for name, note := range map[string]any{
 		notification.GroupNotes + c.UID.String() + "/" + group.ID: group,
-		notification.ChannelNotes + c.UID.String():                notification.ChannelState{Channel: "ops/hook", UID: c.UID, Sent: 12, Error: "the service answered 503", FailedAt: w.now, SentAt: w.now.Add(-time.Hour)},
+		notification.ChannelNotes + c.UID.String():                notification.ChannelState{Channel: "ops/hook", UID: c.UID, Sent: 12, Error: job.Text("the service answered 503"), FailedAt: w.now, SentAt: w.now.Add(-time.Hour)},
 	} {
 		text, err := json.Marshal(note)
 		w.must(err)
