@@ -116,9 +116,9 @@ build: ## build ./belfry, one static file
 release: ## build the release VERSION (1.2.3) into dist: programs, packages, an image, checksums
 	$(GO) -C packaging run . -version "$(VERSION)" -dir "$(CURDIR)/dist"
 
-test: ## run all tests, on database servers too; 11 to 15 minutes on two quiet cores. As root on Debian it says what is missing and installs it; DEPS=no installs nothing and leaves those tests out
+test: ## run all tests, on database servers too; 12 to 27 minutes on two cores. As root on Debian it says what is missing and installs it; DEPS=no installs nothing and leaves those tests out
 	@echo 'Running all tests. They start database servers of their own in temporary directories.'
-	@echo 'This takes 11 to 15 minutes on two quiet cores, and longer on a busy machine.'
+	@echo 'This takes 12 to 27 minutes on two cores, and longer on a busy machine.'
 	@$(if $(LACKS),$(LEFT_OUT),:)
 	@$(INSTALL)
 	@$(GO) run ./test/report $(foreach lane,working waiting modules,$(MAKE) --no-print-directory -k JSON=-json test-$(lane) --)
