@@ -156,3 +156,11 @@ func (r *RunSpec) AsCommand() (user string, needsShell, isCommand bool) {
 	_, plain := PlainWords(s.Command)
 	return s.User, !plain, true
 }
+
+// NodeDir returns the directory of a node that a command names as its working directory, "" for none.
+func (r *RunSpec) NodeDir() string {
+	if r.Shell == nil {
+		return ""
+	}
+	return r.Shell.Dir
+}

@@ -127,7 +127,13 @@ func backUpWithKeys(ctx context.Context, env Env, file string, c config.Server, 
 	}
 	env.tell("the backup has the store and %s: anyone who reads it can use all secrets\n", strings.Join(names, ", "))
 	if file == "" {
-		env.tell("the configuration file of the server is not in it: name it with --config\n")
+		running, reload := config.RunningFile(c.Data)
+		if running == "" && reload == "" && isThere(packagedConfig) { // no server says which file it has read
+			running = packagedConfig
+		}
+		if running != "" {
+			env.tell("the configuration file %s is not in it: name it with --config\n", running)
+		}
 	}
 	for _, own := range []string{c.TLS.Key, c.TLS.Cert, c.Secrets.Vault.TokenFile} {
 		if own != "" {

@@ -88,6 +88,7 @@ type remote struct {
 	listed    string // namespace of lists, "" for all
 	noToken   string // where a token was sought, if none was found
 	tokenFrom string // source of the token, if there is one
+	local     bool   // the server runs on a data directory of this machine
 	person    string // person signed in with belfry login, "" with a token
 	asked     []jobName
 	// near returns existing jobs with names near to one that does not exist.
@@ -118,7 +119,7 @@ func connect(env Env, asked config.Asked) (*remote, error) {
 		}
 		return nil, &failure{code: ExitUsage, message: message}
 	}
-	r := &remote{Client: api, env: env, namespace: c.Namespace, listed: c.Listed, noToken: c.NoToken, tokenFrom: c.TokenFrom, person: c.Person}
+	r := &remote{Client: api, env: env, namespace: c.Namespace, listed: c.Listed, noToken: c.NoToken, tokenFrom: c.TokenFrom, local: c.Local, person: c.Person}
 	r.near = r.nearJobs
 	return r, nil
 }

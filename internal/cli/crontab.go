@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"os/user"
@@ -99,7 +100,7 @@ belfry crontab import /etc/systemd/system/backup.timer -o yaml`,
 	addWord(f, &ask.owner, "owner", "", "NAME", "mark of the jobs; default: crontab: and the user, system, or the files")
 	f.BoolVar(&ask.prune, "prune", false, "with --apply, delete jobs of the owner whose lines are gone")
 	f.BoolVarP(&ask.yes, "yes", "y", false, "delete without asking")
-	f.BoolVar(&ask.dryRun, "dry-run", false, "with --apply, change nothing and show what would change")
+	f.BoolVar(&ask.dryRun, "dry-run", false, "with --apply or --undo, change nothing and show what would change")
 	f.BoolVar(&ask.allowUsers, "allow-users", false, "with --apply, add the users that no node allows to shell.allow_users of --config, and stop there")
 	addWord(f, &ask.config, "config", "c", "FILE", "configuration file of the server, for --allow-users; default: the file that the running server read, or "+packagedConfig)
 	addWord(f, &ask.mailServer, "mail-server", "", "HOST:PORT", "mail failures to the addresses of MAILTO by this server: makes a channel for each")
@@ -125,9 +126,9 @@ func importCrontabs(ctx context.Context, env Env, ask importFlags, files []strin
 	switch {
 	case ask.system && (len(files) > 0 || ask.user != ""):
 		return misused("--system reads the crontabs of the system: leave out the files and -u")
-	case ask.undo && (ask.apply || ask.prune || ask.commentOut || ask.allowUsers || ask.dryRun):
+	case ask.undo && (ask.apply || ask.prune || ask.commentOut || ask.allowUsers):
 		return misused("--undo takes the import back: leave out --apply and its flags")
-	case !ask.apply && (ask.prune || ask.commentOut || ask.skip || ask.allowUsers || ask.dryRun):
+	case !ask.apply && (ask.prune || ask.commentOut || ask.skip || ask.allowUsers || ask.dryRun && !ask.undo):
 		return misused("--prune, --comment-out, --skip-errors, --allow-users and --dry-run need --apply")
 	case ask.config != "" && !ask.allowUsers:
 		return misused("--config needs --allow-users")
@@ -203,9 +204,7 @@ func readTables(env Env, ask importFlags, tables []cronTable) (documents []job.D
 				if err := d.Validate(job.Now(env.Now())); err != nil {
 					l.Problem = phrase.OfError(err)
 				}
-				for _, w := range d.Warnings(job.Now(env.Now())) {
-					l.Notes = append(l.Notes, phrase.OfError(job.Problems{w}))
-				}
+				l.Notes = append(l.Notes, t.notesOf(env, d)...)
 				rest = append(rest, d)
 			}
 			if !l.Problem.IsZero() {
@@ -258,6 +257,30 @@ func importOptions(env Env, ask importFlags, t *cronTable) crontab.Options {
 		opt.Scripts = scriptsIn
 	}
 	return opt
+}
+
+// notesOf returns the notes of a job of the table.
+func (t *cronTable) notesOf(env Env, d job.Document) (notes []phrase.Text) {
+	for _, w := range d.Warnings(job.Now(env.Now())) {
+		notes = append(notes, phrase.OfError(job.Problems{w}))
+	}
+	if dir := missingDir(d); dir != "" && t.read == nil { // others run their jobs elsewhere
+		notes = append(notes, phrase.NoHomeHere.Of(dir))
+	}
+	return notes
+}
+
+// missingDir returns the working directory of a job if this machine lacks it. A directory that this user
+// may not see counts as present.
+func missingDir(d job.Document) string {
+	if d.Job == nil {
+		return ""
+	}
+	dir := d.Job.Run.NodeDir()
+	if _, err := os.Stat(dir); dir == "" || !errors.Is(err, fs.ErrNotExist) {
+		return ""
+	}
+	return dir
 }
 
 // askForMail asks on a terminal for the mail server if lines have MAILTO, and fills in the sender.

@@ -26,10 +26,8 @@ const ownerLabel = "belfry/owner"
 // applyImport creates the jobs of the lines, and then comments out the lines whose jobs can run.
 // The server is first, so that its refusal changes nothing.
 func applyImport(ctx context.Context, env Env, ask importFlags, tables []cronTable, documents []job.Document) error {
-	if ask.commentOut {
-		if err := refuseKept(tables); err != nil {
-			return err
-		}
+	if err := ask.refuseKept(tables); err != nil {
+		return err
 	}
 	server, err := connect(env, ask.connection)
 	if err != nil {
@@ -94,6 +92,9 @@ func applyImport(ctx context.Context, env Env, ask importFlags, tables []cronTab
 	if err != nil {
 		return v.placed(server.env, server.refused(err))
 	}
+	if ask.still == "" { // cron runs its lines on this machine
+		warnOfMissingDirs(documents, applied)
+	}
 	warn(env, applied)
 	if err := showList(env, ask.output, applied.Results, "", resultName, func(w io.Writer) { applyText(w, env, applied) }); err != nil {
 		return err
@@ -111,10 +112,10 @@ func applyImport(ctx context.Context, env Env, ask importFlags, tables []cronTab
 	return commentOut(ctx, env, tables, able, ask.dryRun)
 }
 
-// refuseKept refuses tables whose files this user may not replace.
-func refuseKept(tables []cronTable) error {
+// refuseKept refuses --comment-out of tables whose files this user may not replace.
+func (ask *importFlags) refuseKept(tables []cronTable) error {
 	for _, t := range tables {
-		if t.user != "" || t.path == "" {
+		if !ask.commentOut || t.user != "" || t.path == "" {
 			continue // crontab(1) or a person replaces it
 		}
 		if err := mayReplace(t.path); err != nil {
@@ -282,6 +283,17 @@ func undoImport(ctx context.Context, env Env, ask importFlags, tables []cronTabl
 		}
 		env.tell("there is nothing to undo: no line begins with #belfry#, and no line has a job of the owner %s\n", ask.owner)
 		return nil
+	}
+	if ask.dryRun {
+		for i, t := range tables {
+			if counts[i] > 0 {
+				env.tell("%s: would restore %s\n", t.name, counted(counts[i], "line"))
+			}
+		}
+		for _, full := range names {
+			env.tell("job %s would be deleted\n", full)
+		}
+		return away
 	}
 	if len(names) > 0 {
 		if err := agree(env, ask.yes, "delete %s: %s", counted(len(names), "job"), shortList(names)); err != nil {

@@ -40,7 +40,7 @@ func (ask *importFlags) foreignFlags(cmd *cobra.Command, zone string) {
 	addWord(f, &ask.owner, "owner", "", "NAME", "mark of the jobs; default: by where they are from")
 	f.BoolVar(&ask.prune, "prune", false, "with --apply, delete jobs of the owner that are gone there")
 	f.BoolVarP(&ask.yes, "yes", "y", false, "delete without asking")
-	f.BoolVar(&ask.dryRun, "dry-run", false, "with --apply, change nothing and show what would change")
+	f.BoolVar(&ask.dryRun, "dry-run", false, "with --apply or --undo, change nothing and show what would change")
 	f.BoolVar(&ask.undo, "undo", false, "delete the jobs that the import made")
 	addConnection(cmd, &ask.connection)
 	addOutput(cmd, &ask.output, asTable, asYAML, asJSON)
@@ -49,9 +49,9 @@ func (ask *importFlags) foreignFlags(cmd *cobra.Command, zone string) {
 // importForeign reads texts of an origin, and shows, applies or undoes the import.
 func importForeign(ctx context.Context, env Env, ask importFlags, from origin, tables []cronTable) error {
 	switch {
-	case ask.undo && (ask.apply || ask.prune || ask.dryRun):
+	case ask.undo && (ask.apply || ask.prune):
 		return misused("--undo takes the import back: leave out --apply and its flags")
-	case !ask.apply && (ask.prune || ask.skip || ask.dryRun):
+	case !ask.apply && (ask.prune || ask.skip || ask.dryRun && !ask.undo):
 		return misused("--prune, --skip-errors and --dry-run need --apply")
 	case ask.apply && ask.output == asYAML:
 		return misused("-o yaml prints the jobs and --apply sends them: choose one")

@@ -197,7 +197,19 @@ func validateOn(ctx context.Context, env Env, ask sources) (client.Applied, erro
 	}
 	request.DryRun = true
 	applied, err := server.Apply(ctx, request)
+	if err == nil && server.local {
+		warnOfMissingDirs(v.documents, applied)
+	}
 	return applied, v.placed(server.env, server.refused(err))
+}
+
+// warnOfMissingDirs adds warnings of working directories that this machine lacks.
+func warnOfMissingDirs(documents []job.Document, applied client.Applied) {
+	for i, d := range documents { // deletions follow
+		if dir := missingDir(d); dir != "" {
+			applied.Results[i].Warnings = append(applied.Results[i].Warnings, phrase.NoDirHere.Of(dir).String())
+		}
+	}
 }
 
 // tellProblems writes problems, a line each.

@@ -11,6 +11,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -161,6 +162,9 @@ func dial(ctx context.Context, address string) (*database, error) {
 	}
 	query.Del("schema")
 	u.RawQuery = query.Encode()
+	if u.Path = cmp.Or(u.Path, "/"); u.Opaque != "" { // pgx knows a URL by its slashes
+		return nil, &AddressError{Cause: errors.New("has no // before its host: postgres://user@host/name")}
+	}
 	config, err := pgxpool.ParseConfig(u.String())
 	if err != nil {
 		// The text before it is the address.

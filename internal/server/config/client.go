@@ -54,6 +54,8 @@ type Connection struct {
 	NoToken string
 	// Person has signed in with belfry login, and Token is their session; "" for a token.
 	Person string
+	// Local says that the server runs on a data directory of this machine.
+	Local bool
 }
 
 // DefaultServer is the address that a client calls when nothing names another.
@@ -112,11 +114,11 @@ func Connect(asked Asked, getenv func(string) string, readToken func(path string
 	case sameServer(result.Server, c.Server) && c.Token != "":
 		result.Token, result.TokenFrom = c.Token, ClientFile(getenv)
 	}
-	isLocal := sameServer(result.Server, local.URL)
-	if result.Token != "" && !(isLocal && asked.Data != "") {
+	result.Local = sameServer(result.Server, local.URL)
+	if result.Token != "" && !(result.Local && asked.Data != "") {
 		return result, nil
 	}
-	if !isLocal {
+	if !result.Local {
 		result.NoToken = "set BELFRY_TOKEN, sign in with belfry login, or put a context with a token into " + ClientFile(getenv)
 		if named == "" && c.Server == "" { // no server is named
 			result.NoToken = "name the data directory of your server with --data or BELFRY_DATA, " + result.NoToken

@@ -256,19 +256,19 @@ func (s *Store) UnmarshalText(text []byte) error {
 			return errors.New("the URL of an SQLite store has a path and nothing else, such as sqlite:/var/lib/belfry/belfry.db")
 		}
 	case Postgres, "postgresql":
-		if !written || u.Fragment != "" {
+		if !written || u.Fragment != "" || u.Host == "" && strings.Trim(u.Path, "/") == "" && u.RawQuery == "" {
 			return errors.New("the URL of a PostgreSQL store has a host, a database and parameters, such as postgres://belfry@db.example.com/belfry?sslmode=verify-full")
 		}
 	case MySQL:
-		if !written || u.Fragment != "" {
+		if !written || u.Fragment != "" || u.Hostname() == "" || strings.Trim(u.Path, "/") == "" {
 			return errors.New("the URL of a MySQL store has a host, a database and parameters, such as mysql://belfry@db.example.com/belfry?ssl-mode=VERIFY_IDENTITY")
 		}
 	case Etcd:
-		if !written || u.Host == "" || u.Fragment != "" {
+		if !written || u.Hostname() == "" || u.Fragment != "" {
 			return errors.New("the URL of a store in etcd has hosts, a prefix and parameters, such as etcd://etcd1.example.com:2379,etcd2.example.com:2379/belfry?tls=true")
 		}
 	case Redis, "rediss":
-		if !written || u.Host == "" || u.Fragment != "" {
+		if !written || u.Hostname() == "" || u.Fragment != "" {
 			return errors.New("the URL of a store in Redis has hosts, a prefix and parameters, such as redis://redis.example.com:6379/belfry, or rediss:// for TLS")
 		}
 	default:
