@@ -23,9 +23,9 @@ type routes struct {
 
 // usage is how a job has used executors.
 type usage struct {
-	turn  int
-	count map[string]int
-	last  map[string]int // the turn
+	turn  int            // requests so far
+	count map[string]int // requests by address
+	last  map[string]int // turn of the latest request by address
 }
 
 func (r *routes) init() { r.jobs = map[job.ID]*usage{} }

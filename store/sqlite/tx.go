@@ -307,7 +307,7 @@ type writing struct {
 	table *sqldb.Table
 }
 
-// values are what is written for a parameter, where that is not the parameter.
+// values are the expressions of columns that store something else than their parameter.
 var values = map[string]string{"history.job": "(select n from names where uid = ?%d)"}
 
 // writing returns the statement that writes a row. Its parameters are the columns.

@@ -227,9 +227,9 @@ type tx struct {
 	// moment is the time of the step, read after its locks. See now.
 	moment  time.Time
 	hint    store.Hint             // sent after the commit
-	fresh   map[job.ID]*definition // kept after it
-	batches []*Batch               // for reuse after it
-	done    func()                 // called after it, unless nil
+	fresh   map[job.ID]*definition // definitions that it read, cached after the commit
+	batches []*Batch               // returned to the pool at its end
+	done    func()                 // called at its end, unless nil
 	// adds is set for a transaction that only adds, reads for one that sees one state and writes
 	// nothing.
 	adds, reads bool
