@@ -46,8 +46,7 @@ func TestUnitRefusesAmbiguousValues(t *testing.T) {
 func TestSystemdFindsNoMistakeInTheUnit(t *testing.T) {
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {
-		t.Log("systemd-analyze is missing, so that the unit is not verified:", err)
-		return
+		t.Skip("systemd-analyze is missing, so that the unit is not verified:", err)
 	}
 	program, err := os.Executable()
 	if err != nil {
