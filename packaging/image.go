@@ -107,11 +107,11 @@ func (r *release) imageOf(ctx context.Context, i image, bare bool) (v1.Image, er
 		RootFS: v1.RootFS{Type: "layers"},
 		Config: v1.Config{
 			User:       "65532:65532",
-			Env:        append(environment, "SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt", "HOME="+imageData),
+			Env:        append(environment, "SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt", "HOME="+imageData, "BELFRY_DATA="+imageData),
 			Entrypoint: []string{"/usr/bin/belfry"},
 			// Only this address is reachable from outside the container. A proxy in front of it, or
 			// tls in a configuration file, protects tokens in transit.
-			Cmd:          []string{"serve", "--data", imageData, "--listen", "0.0.0.0:8420", "--plain-http"},
+			Cmd:          []string{"serve", "--listen", "0.0.0.0:8420", "--plain-http"},
 			Volumes:      map[string]struct{}{imageData: {}},
 			ExposedPorts: map[string]struct{}{"8420/tcp": {}},
 			StopSignal:   "SIGTERM",
