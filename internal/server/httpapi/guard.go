@@ -107,7 +107,7 @@ func (a *api) recovering(next http.Handler) http.Handler {
 				panic(reason) // the server's own way to end a connection
 			}
 			a.Log.Error("a request handler panicked", "method", r.Method, "path", r.URL.Path, "reason", fmt.Sprint(reason), "stack", string(debug.Stack()))
-			a.writeProblem(w, refuse(client.TypeInternal, "the reason is in the log of the server"))
+			a.writeProblem(w, problemOf(service.Refuse(client.TypeInternal, phrase.ReasonInLog)))
 		}()
 		next.ServeHTTP(w, r)
 	})
@@ -140,8 +140,7 @@ func (a *api) ofThisHost(next http.Handler) http.Handler {
 		name = strings.TrimSuffix(strings.ToLower(strings.Trim(name, "[]")), ".")
 		_, err := netip.ParseAddr(name)
 		if err != nil && name != "localhost" && !slices.ContainsFunc(a.Hosts, func(h string) bool { return strings.EqualFold(h, name) }) {
-			a.writeProblem(w, refuse(client.TypeHostRefused, "the request was sent to %q", name).
-				withHint("names of this server are set with hosts in its configuration"))
+			a.writeProblem(w, problemOf(service.Refuse(client.TypeHostRefused, phrase.OtherHost.Of(phrase.Quoted(name)), phrase.HostsOfServer)))
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -152,7 +151,7 @@ func (a *api) ofThisHost(next http.Handler) http.Handler {
 func (a *api) ofThisSite(next http.Handler) http.Handler {
 	var protection http.CrossOriginProtection
 	protection.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		a.writeProblem(w, refuse(client.TypeCrossOrigin, "it was sent by a page of %q", r.Header.Get("Origin")))
+		a.writeProblem(w, problemOf(service.Refuse(client.TypeCrossOrigin, phrase.FromOtherSite.Of(phrase.Quoted(r.Header.Get("Origin"))))))
 	}))
 	return protection.Handler(next)
 }
@@ -190,7 +189,7 @@ func (a *api) callerOf(r *http.Request, without bool) (service.Caller, *problem)
 		return a.holderOf(r, secret)
 	}
 	if header == "" {
-		return service.Caller{}, unauthenticated("a token is required").withHint("send the header Authorization: Bearer TOKEN")
+		return service.Caller{}, unauthenticated(phrase.TokenRequired, phrase.SendToken)
 	}
 	scheme, secret, _ := strings.Cut(header, " ")
 	err := auth.ErrUnknown
@@ -203,8 +202,7 @@ func (a *api) callerOf(r *http.Request, without bool) (service.Caller, *problem)
 	case err == nil:
 		return who, nil
 	case errors.Is(err, auth.ErrExpired):
-		return who, unauthenticated(fmt.Sprintf("the token %s has expired at %s", who.Name, expires.Format(time.RFC3339))).
-			withHint("an administrator can create another one with belfry token create")
+		return who, unauthenticated(phrase.TokenExpired.Of(who.Name, expires.Format(time.RFC3339)), phrase.AnotherToken)
 	case !errors.Is(err, auth.ErrUnknown):
 		return who, storeAway()
 	}
@@ -217,11 +215,10 @@ func (a *api) callerOf(r *http.Request, without bool) (service.Caller, *problem)
 		a.Log.Warn("an address sends many invalid tokens", "address", address)
 	}
 	if wait > 0 {
-		return who, refuse(client.TypeTooManyFailures, "invalid token, and many others from this address were not").
-			withHint("requests with a valid token are not slowed down").
+		return who, problemOf(service.Refuse(client.TypeTooManyFailures, phrase.ManyInvalid, phrase.ValidNotSlowed)).
 			withHeader("Retry-After", strconv.Itoa(int(wait/time.Second)+1))
 	}
-	return who, unauthenticated("invalid token").withHint("%s", phrase.CreateToken)
+	return who, unauthenticated(phrase.WrongToken, phrase.CreateToken)
 }
 
 // certified checks the client certificate of a worker: a token may be for one alone.
@@ -244,7 +241,8 @@ func (a *api) certified(r *http.Request, who service.Caller) (service.Caller, *p
 		return who, nil
 	case a.Now().After(shown.NotAfter):
 		// The connection is older than that. The next one has the present certificate.
-		return who, unauthenticated("the client certificate has expired at "+shown.NotAfter.UTC().Format(time.RFC3339)).withHeader("Connection", "close")
+		return who, refuse(client.TypeUnauthenticated, "the client certificate has expired at %s", shown.NotAfter.UTC().Format(time.RFC3339)).
+			withHeader("WWW-Authenticate", challenge).withHeader("Connection", "close")
 	}
 	names := auth.CertificateNames(shown)
 	if wanted == "" {
@@ -262,22 +260,21 @@ func (a *api) certified(r *http.Request, who service.Caller) (service.Caller, *p
 // holderOf returns the owner of a request's session.
 func (a *api) holderOf(r *http.Request, secret string) (service.Caller, *problem) {
 	if !auth.IsSameOrigin(r) {
-		return service.Caller{}, refuse(client.TypeCrossOrigin, "a session is good for pages of this server alone").
-			withHint("send the header Authorization: Bearer TOKEN")
+		return service.Caller{}, problemOf(service.Refuse(client.TypeCrossOrigin, phrase.OfPagesAlone, phrase.SendToken))
 	}
 	holder, err := a.Sessions.Holder(r.Context(), secret)
 	switch {
 	case err == nil:
 		return service.CallerFor(holder), nil
 	case errors.Is(err, auth.ErrUnknown), errors.Is(err, auth.ErrExpired):
-		return service.Caller{}, unauthenticated("the session has ended, or its token is not valid any more").withHint("log in at /ui/login")
+		return service.Caller{}, unauthenticated(phrase.SessionHasEnded, phrase.LogInAgain)
 	}
 	return service.Caller{}, storeAway()
 }
 
 // storeAway is the problem of a token that cannot be looked up.
 func storeAway() *problem {
-	return refuse(client.TypeUnavailable, "the store of the server does not respond, so tokens cannot be checked").withHint("nothing was done; see the log of the server")
+	return problemOf(service.Refuse(client.TypeUnavailable, phrase.TokensUnchecked, phrase.NothingWasDone))
 }
 
 // tokenWithin is how long a route waits for the store that can do without: it leaves
@@ -312,8 +309,8 @@ func (a *api) whose(ctx context.Context, secret string, without bool) (who servi
 	return service.Caller{}, expires, err
 }
 
-func unauthenticated(detail string) *problem {
-	return refuse(client.TypeUnauthenticated, "%s", detail).withHeader("WWW-Authenticate", challenge)
+func unauthenticated(detail, hint phrase.Text) *problem {
+	return problemOf(service.Refuse(client.TypeUnauthenticated, detail, hint))
 }
 
 // challenge says how to authenticate.

@@ -12,7 +12,9 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/internal/remote/wire"
+	"github.com/belfry-cron/belfry/internal/server/service"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -71,39 +73,39 @@ func (b bodies) take(w http.ResponseWriter, r *http.Request, most limit, within 
 		return done, nil
 	}
 	// The rest of a refused body must not be read as the next request.
-	tooLarge := func(format string, args ...any) *problem {
+	tooLarge := func(why phrase.Text) *problem {
 		if within == bodyTime {
 			drain(w, r)
 		}
-		return refuse(client.TypeTooLarge, format, args...).withHeader("Connection", "close")
+		return problemOf(service.Refuse(client.TypeTooLarge, why)).withHeader("Connection", "close")
 	}
 	size := r.ContentLength
 	if size < 0 {
 		size = most.bytes
 	}
 	if size > most.bytes {
-		return done, tooLarge("the body has %d bytes, and at most %d are allowed here", size, most.bytes)
+		return done, tooLarge(phrase.BodyTooLong.Of(int(size), int(most.bytes)))
 	}
 	if size >= largeBody {
 		ctx, cancel := context.WithTimeout(r.Context(), roomTime)
 		defer cancel()
 		if b.room.Acquire(ctx, size) != nil {
-			return done, refuse(client.TypeUnavailable, "the server is busy with other large requests").
-				withHint("nothing was done; try again").withHeader("Retry-After", "1").withHeader("Connection", "close")
+			return done, problemOf(service.Refuse(client.TypeUnavailable, phrase.BusyWithBodies, phrase.TryAgain)).
+				withHeader("Retry-After", "1").withHeader("Connection", "close")
 		}
 		done = func() { b.room.Release(size) }
 	}
 	body, err := readWithin(w, r, most.bytes, within)
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		refused = refuse(client.TypeTooSlow, "the body did not arrive within %s", job.Duration(within).InWords()).withHeader("Connection", "close")
+		refused = problemOf(service.Refuse(client.TypeTooSlow, phrase.BodyTooSlow.Of(phrase.Span(job.Duration(within).InWords())))).withHeader("Connection", "close")
 	case err != nil:
-		refused = refuse(client.TypeMalformed, "the body cannot be read: %v", err).withHeader("Connection", "close")
+		refused = problemOf(service.Refuse(client.TypeMalformed, phrase.BodyBroken.Of(phrase.Words(err.Error())))).withHeader("Connection", "close")
 	case int64(len(body)) > most.bytes:
-		refused = tooLarge("the body has more than %d bytes", most.bytes)
+		refused = tooLarge(phrase.BodyOver.Of(int(most.bytes)))
 	default:
 		if values := valuesIn(body); values > most.values {
-			refused = tooLarge("the body has %d values, and at most %d are allowed here", values, most.values)
+			refused = tooLarge(phrase.BodyTooManyParts.Of(values, most.values))
 		}
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))

@@ -9,8 +9,10 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/internal/server/auth"
 	"github.com/belfry-cron/belfry/internal/server/service"
+	"github.com/belfry-cron/belfry/job"
 )
 
 // serverRoutes are about the server itself: its nodes, tokens and changes.
@@ -163,7 +165,7 @@ func (a *api) beginSession(ctx context.Context, in *beginSessionInput) (*beginSe
 	}
 	secret, holder, ends, err := a.Sessions.BeginCommand(ctx, in.Body.Code, in.Body.Verifier)
 	if errors.Is(err, auth.ErrUnknown) {
-		return nil, unauthenticated("the code of the sign-in is wrong, was used, or is older than " + auth.CodeFor.String()).withHint("sign in again")
+		return nil, unauthenticated(phrase.CodeOfSignIn.Of(phrase.Span(job.Duration(auth.CodeFor).InWords())), phrase.SignInAgain)
 	}
 	if err != nil {
 		return nil, err
