@@ -2,15 +2,17 @@
 
 package web
 
-// widths are the widths of a phone, a screen of 1440 px at 200 %, a tablet, a screen and a large one.
-var widths = []int64{390, zoomed, 820, 1440, 1920}
+// widths are the widths of a phone, a screen of 1440 px at 200 %, a tablet, a window on each side of the one where a
+// page has a single column, a screen and a large one.
+var widths = []int64{390, zoomed, 820, 1090, 1300, 1440, 1920}
 
 // faults is a script that lists what is wrong with the layout of a page: it scrolls sideways, a text lies
-// over another one or leaves its panel, its cell or its button, or it is cut and the whole is nowhere.
+// over another one or leaves its panel, its cell or its button, a table is wider than its panel, or a text is cut and
+// the whole is nowhere.
 const faults = `(() => {
 	const list = [], wide = document.documentElement.clientWidth, said = (what, e, more) => list.push(what + ": " + (e.textContent.trim().slice(0, 60) || e.outerHTML.slice(0, 60)) + " <" + e.tagName.toLowerCase() + "." + (e.getAttribute("class") ?? "") + "> in ." + (e.parentElement?.getAttribute("class") ?? e.parentElement?.tagName) + (more ?? ""));
 	if (document.documentElement.scrollWidth > wide) {
-		const e = [...document.querySelectorAll("main *")].find(e => e.getBoundingClientRect().right > wide + 1 && !e.closest(".scroll-x, pre, .cmd, .log, .tabs, .seg, svg"));
+		const e = [...document.querySelectorAll("main *")].find(e => e.checkVisibility() && e.getBoundingClientRect().right > wide + 1 && !e.closest(".scroll-x, pre, .cmd, .log, .tabs, .seg, svg"));
 		said("scrolls sideways to " + document.documentElement.scrollWidth, e ?? document.body);
 	}
 	const boxes = [], range = document.createRange(), walker = document.createTreeWalker(document.querySelector("main") ?? document.body, NodeFilter.SHOW_TEXT);
@@ -48,6 +50,7 @@ const faults = `(() => {
 			}
 		}
 	}
+	for (const table of document.querySelectorAll(".panel > table")) if (style(table.parentElement).overflowX === "visible" && table.getBoundingClientRect().right > table.parentElement.getBoundingClientRect().right + 1) said("wider than its panel", table);
 	boxes.sort((a, b) => a.top - b.top);
 	const clash = new Set();
 	for (let i = 0; i < boxes.length; i++) {

@@ -140,7 +140,7 @@ func TestTabsOfABrowserShareOneStream(t *testing.T) {
 	first.until("the live stream", `location.pathname === "/jobs" && `+live)
 	tabs := []*tab{first}
 	for _, path := range []string{"/jobs", "/runs", "/", "/nodes", "/flows", "/audit", "/jobs?namespace=default"} {
-		ctx, cancel := chromedp.NewContext(first.Context)
+		ctx, cancel := chromedp.NewContext(first.Context, chromedp.WithExistingBrowserContext(first.profile))
 		t.Cleanup(cancel)
 		if err := chromedp.Run(ctx); err != nil { // the tab must not end with the time of an action
 			t.Fatal(err)
