@@ -36,7 +36,12 @@ func (r *RunSpec) expand(visit visitor) *RunSpec {
 }
 
 // paramNames returns the names of the declared parameters.
-func (j *Job) paramNames() []string { return slices.Sorted(maps.Keys(j.Params)) }
+func (j *Job) paramNames() []string {
+	if len(j.Params) == 0 { // most jobs have none, and each attempt asks
+		return nil
+	}
+	return slices.Sorted(maps.Keys(j.Params))
+}
 
 // Expand returns the work of an attempt, with every template expanded. Missing parameters
 // get their defaults; undeclared parameters are refused.

@@ -226,7 +226,7 @@ func (j *Job) SecretsOf(params map[string]string) []string {
 			value = j.Params[name].Default
 		}
 		if value != "" {
-			named[value] = true
+			named = with(named, value)
 		}
 	}
 	return slices.Sorted(maps.Keys(named))

@@ -98,7 +98,7 @@ func (j *Job) SecretNames() []string {
 	named := j.templateSecrets()
 	for _, name := range j.secretParams() {
 		for _, choice := range j.Params[name].Values {
-			named[choice] = true
+			named = with(named, choice)
 		}
 	}
 	if len(named) == 0 {
@@ -107,11 +107,23 @@ func (j *Job) SecretNames() []string {
 	return slices.Sorted(maps.Keys(named))
 }
 
-// templateSecrets returns the secrets in templates.
+// with adds a name to a set, which may be nil.
+func with(set map[string]bool, name string) map[string]bool {
+	if set == nil {
+		set = map[string]bool{}
+	}
+	set[name] = true
+	return set
+}
+
+// templateSecrets returns the secrets in templates, nil for none.
 func (j *Job) templateSecrets() map[string]bool {
-	named := map[string]bool{}
+	var named map[string]bool // most jobs have none
 	visit := func(kind TemplateKind, text string, _ *path) string {
 		if strings.Contains(text, ".Secret.") {
+			if named == nil {
+				named = map[string]bool{}
+			}
 			// Invalid templates name no secrets.
 			_, _ = compileTemplate(kind, text, &compiler{params: j.paramNames(), secrets: j.secretParams(), flow: true, item: true, named: named})
 		}

@@ -2,8 +2,8 @@
 // content ends with the process.
 //
 // It is the backend of etcd and Redis on a map instead of a server: a commit passes decoded values, so
-// nothing is encoded, and steps run one after another. Decisions load exactly their needs: reading more
-// panics. It uses only the given clock, and starts only the goroutine that ends a subscription to
+// nothing is encoded, and steps run one after another. In tests decisions load exactly their needs: reading
+// more panics. It uses only the given clock, and starts only the goroutine that ends a subscription to
 // hints.
 package memory
 
@@ -38,6 +38,8 @@ type Options struct {
 	// may, as on etcd and Redis. It decides the fate of each part, and is called with the store
 	// locked.
 	Fate func(part, parts int) Fate
+	// unguarded leaves out the checks of what decisions read, for programs.
+	unguarded bool
 }
 
 // Store is a store in memory. It is safe for concurrent use.
@@ -85,7 +87,7 @@ func parts(opt *Options) (replica.Driver, replica.Options) {
 	}
 	return d, replica.Options{
 		Now: opt.Now, LookAhead: opt.LookAhead, Defaults: opt.Defaults, NewID: opt.NewID, Revisions: opt.Revisions,
-		KeepAtLeast: opt.Records, KeepDefaults: true, Guard: true, Compares: opt.Fate != nil, OneEach: opt.Fate != nil,
+		KeepAtLeast: opt.Records, KeepDefaults: true, Guard: !opt.unguarded, Compares: opt.Fate != nil, OneEach: opt.Fate != nil,
 	}
 }
 

@@ -504,10 +504,10 @@ func (b *Batch) lookWaiting(n *Need, uid job.ID) bool {
 
 // lookFollowed reports whether other jobs follow a job, or requests them.
 func (b *Batch) lookFollowed(n *Need, j *Job) (followed, known bool) {
-	name := j.FullName()
-	if b.facts.upstreams[name] {
-		return len(b.followers[name]) > 0, true
+	if b.facts.upstreams[j.FullName()] { // the text stays on the stack
+		return len(b.followers) > 0 && len(b.followers[j.FullName()]) > 0, true
 	}
+	name := j.FullName()
 	ask(&n.asked.upstreams, &n.Upstreams, name, name)
 	return false, false
 }

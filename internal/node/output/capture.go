@@ -55,10 +55,7 @@ type Capture struct {
 	heads     int      // how many of them belong to the first half
 	spare     []byte   // the buffer of a dropped block, for reuse
 
-	// The memory of a short attempt is here, so that it is one allocation.
-	first block
-	one   [1]*block
-	final [1]Chunk
+	room *shortRoom // nil before the first byte: many functions write nothing
 	// ends has the end of each stream's output in completed blocks, at most endMax.
 	ends [2]end
 
@@ -66,6 +63,13 @@ type Capture struct {
 	since          time.Time // time of the first unshipped byte
 	listed         bool
 	previous, next *Capture
+}
+
+// shortRoom is the memory of a short output, so that it is one allocation.
+type shortRoom struct {
+	first block
+	one   [1]*block
+	final [1]Chunk
 }
 
 // span is the record of a stored block.
@@ -138,7 +142,10 @@ func (c *Capture) Close() ([]Chunk, Summary) {
 		c.collector.forget(c)
 	}
 	c.seal()
-	chunks := c.final[:0]
+	var chunks []Chunk
+	if c.room != nil {
+		chunks = c.room.final[:0]
+	}
 	for _, b := range c.pending {
 		c.pack(b)
 		chunks = append(chunks, c.chunk(b))
@@ -250,11 +257,12 @@ func (c *Capture) open(now time.Time, want int) *block {
 	} else {
 		c.heads++
 	}
-	b := &c.first
+	var b *block
 	if c.blockCount > 0 {
 		b = &block{}
 	} else {
-		c.pending = c.one[:0]
+		c.room = &shortRoom{}
+		b, c.pending = &c.room.first, c.room.one[:0]
 	}
 	// Add keeps the monotonic reading; Truncate would drop it.
 	began := now.Add(-time.Duration(now.Nanosecond()) % time.Millisecond)

@@ -62,7 +62,9 @@ func (x *RunIndex) Remove(r *store.Run) {
 
 // Ready returns the result of a query for ready runs.
 func (x *RunIndex) Ready(q *store.ReadyQuery) (list []store.ReadyRun) {
-	for _, r := range x.page(func(s share) bool { return s.state == job.StateReady && (q.Any || s.session == q.Session) }, q.After, q.Until, q.Limit, nil) {
+	found := x.page(func(s share) bool { return s.state == job.StateReady && (q.Any || s.session == q.Session) }, q.After, q.Until, q.Limit, nil)
+	list = slices.Grow(list, len(found))
+	for _, r := range found {
 		list = append(list, r.Ready())
 	}
 	return list
@@ -87,7 +89,7 @@ func (x *RunIndex) Active(q *store.ActiveQuery, of []*store.Run) []store.Run {
 		}
 		list = firstRuns(list, q.Limit)
 	}
-	var own []store.Run
+	own := slices.Grow([]store.Run(nil), len(list))
 	for _, r := range list {
 		own = append(own, *r)
 	}

@@ -139,7 +139,7 @@ func (t *tx) lookHandovers(n *engine.Need, b *engine.Batch) {
 		}
 	}
 	for _, ref := range n.HandedOver {
-		t.saw(cellKey(ref.Job)) // each added handover changes it
+		t.sawCell(ref.Job) // each added handover changes it
 		for _, h := range s.open(ref.Run) {
 			t.saw(handoverKey(h.Number))
 			b.AddHandover(h)

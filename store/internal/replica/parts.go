@@ -25,21 +25,26 @@ func (w *writer) commit(c *engine.Changes) *commit {
 		}
 		return parts[root]
 	}
-	byName := map[string]job.ID{}
+	var byName map[string]job.ID // for the audit
+	if len(c.Audit) > 0 {
+		byName = make(map[string]job.ID, len(w.order))
+	}
 	for _, uid := range w.order {
 		p, is := of(uid), w.cells[uid]
 		if !w.t.b.isSerial() {
 			p.compare(cellKey(uid), w.t.reads[cellKey(uid)])
 		}
-		full := is.job.FullName()
-		byName[full] = uid
+		if byName != nil {
+			byName[is.job.FullName()] = uid
+		}
 		switch {
 		case w.newJobs[uid]:
+			full := is.job.FullName()
 			delete(p.Compares, cellKey(uid)) // a new uid needs no compare; its name has one
 			p.compare(nameKey(full), 0)
 			w.t.b.set(&p.Txn, nameKey(full), jobName{full, uid})
 		case w.dropped[uid]:
-			p.Deletes = append(p.Deletes, nameKey(full))
+			p.Deletes = append(p.Deletes, nameKey(is.job.FullName()))
 		}
 		if p.cells = append(p.cells, is); w.news[uid] {
 			p.news = append(p.news, &is.cell)

@@ -173,11 +173,12 @@ func (b *Backend) JobsChanged(ctx context.Context, partitions store.Partitions, 
 	next = since
 	err = b.read(ctx, func(s *state) {
 		next = max(since, s.numbers.feed)
-		s.changes.AscendGreaterOrEqual(&cell{head: head{seq: since + 1}}, func(c *cell) bool {
-			j := &c.job
-			if !partitions.Has(job.Partition(j.UID)) {
+		s.changes.AscendGreaterOrEqual(change{seq: since + 1}, func(at change) bool {
+			if !partitions.Has(job.Partition(at.uid)) {
 				return true
 			}
+			c := s.cells[at.uid]
+			j := &c.job
 			if len(changed) == limit {
 				return false
 			}

@@ -106,7 +106,7 @@ type head struct {
 
 // cell is a job with its unfinished runs, except those with keys of their own. It is immutable.
 type cell struct {
-	head
+	*head // shared by versions that differ in runs alone
 	runs  []*store.Run
 	apart int         // number of runs with keys of their own
 	fit   *engine.Fit // the fit of these runs, nil if their values are complete
@@ -121,6 +121,12 @@ type codedRun struct {
 	text []byte
 }
 
+// change is the place of a job in the feed of changes.
+type change struct {
+	seq int64
+	uid job.ID
+}
+
 // find returns the place of a run, or -1.
 func (c *cell) find(id job.ID) int {
 	return slices.IndexFunc(c.runs, func(r *store.Run) bool { return r.ID == id })
@@ -129,7 +135,7 @@ func (c *cell) find(id job.ID) int {
 // encodeCell encodes a cell that is not shared yet.
 func encodeCell(c *cell) []byte {
 	w := writing(256 + 160*len(c.runs))
-	codeHead(w, &c.head)
+	codeHead(w, c.head)
 	ends := w.runs(c)
 	if c.apart > 0 {
 		w.b[0] = formatApart
@@ -170,8 +176,8 @@ func (c *coder) runs(of *cell) (ends []int) {
 // decodeCell reads a cell. It reuses equal runs of the previous cell, which may be nil: they need
 // not be indexed again.
 func decodeCell(value []byte, was *cell) (*cell, error) {
-	c, r := &cell{}, reading(value)
-	codeHead(r, &c.head)
+	c, r := &cell{head: &head{}}, reading(value)
+	codeHead(r, c.head)
 	var before []*store.Run
 	if was != nil {
 		before = was.runs
@@ -272,7 +278,7 @@ type state struct {
 	// Indexes of the jobs.
 	followers map[string]map[job.ID]bool // by the job that they follow
 	naming    map[string]map[job.ID]bool // by the calendar that they name
-	changes   *btree.BTreeG[*cell]       // by seq
+	changes   *btree.BTreeG[change]      // by seq
 	resting   map[job.ID]bool            // jobs paused until a moment, or completed
 	deleted   map[job.ID]bool
 	sums      [job.Partitions]store.PartitionSummary
@@ -333,7 +339,7 @@ func newState(apart bool) *state {
 		alarms: by(func(r *store.Run) time.Time { return r.AlertAt }), late: by(func(r *store.Run) time.Time { return r.LateAfter }),
 		suspect: map[job.ID]*store.Run{}, fitted: map[job.ID]fitMask{},
 		followers: map[string]map[job.ID]bool{}, naming: map[string]map[job.ID]bool{},
-		changes: btree.NewG(degree, func(a, b *cell) bool { return a.seq < b.seq }),
+		changes: btree.NewG(degree, func(a, b change) bool { return a.seq < b.seq }),
 		resting: map[job.ID]bool{}, deleted: map[job.ID]bool{},
 		groups: map[string]*group{}, records: map[job.ID][]*store.Record{}, groupOf: map[recordKey]*group{}, silent: map[recordKey]bool{},
 		latest: ledger.NewRecordIndex(),
@@ -564,8 +570,8 @@ func (s *state) putCell(c *cell) {
 	uid := c.job.UID
 	was := s.cells[uid]
 	if was == nil {
-		was = &cell{}
-	} else {
+		was = &cell{head: &head{}}
+	} else if !was.isAt(c) {
 		s.dropHead(was)
 	}
 	// An unchanged run stays in the indexes, unless the job changes its place.
@@ -576,7 +582,11 @@ func (s *state) putCell(c *cell) {
 	for _, r := range gone {
 		s.dropRun(r, false)
 	}
-	s.addHead(c)
+	if was.isAt(c) {
+		s.cells[uid] = c
+	} else {
+		s.addHead(c)
+	}
 	for _, r := range come {
 		s.addRun(r, false)
 	}
@@ -588,6 +598,16 @@ func (s *state) putCell(c *cell) {
 		s.touched[uid] = true
 	}
 }
+
+// isAt reports whether another version of the cell is at the same places in the indexes of cells.
+func (c *cell) isAt(other *cell) bool {
+	a, b := &c.job, &other.job
+	return a.UID == b.UID && c.seq == other.seq && a.Version == b.Version && a.State == b.State && a.Deleted == b.Deleted && c.rests() == other.rests() &&
+		slices.Equal(c.follows, other.follows) && slices.Equal(c.calendars, other.calendars)
+}
+
+// rests reports whether the time may change the state of the job.
+func (c *cell) rests() bool { return !c.job.PausedUntil.IsZero() || !c.job.Completed.IsZero() }
 
 // withdrawal is the state that determines whether the runs of a job are withdrawn.
 type withdrawal struct {
@@ -619,7 +639,7 @@ func without(list, other []*store.Run) (left []*store.Run) {
 func (s *state) addHead(c *cell) {
 	uid := c.job.UID
 	s.cells[uid] = c
-	s.changes.ReplaceOrInsert(c)
+	s.changes.ReplaceOrInsert(change{c.seq, uid})
 	if c.job.Deleted {
 		s.deleted[uid] = true
 	} else {
@@ -631,7 +651,7 @@ func (s *state) addHead(c *cell) {
 			p.Versions += c.job.Version
 		}
 	}
-	if !c.job.PausedUntil.IsZero() || !c.job.Completed.IsZero() {
+	if c.rests() {
 		s.resting[uid] = true
 	}
 }
@@ -727,7 +747,7 @@ func latestOf(r *store.Run) time.Time {
 func (s *state) dropHead(c *cell) {
 	uid := c.job.UID
 	delete(s.cells, uid)
-	s.changes.Delete(c)
+	s.changes.Delete(change{seq: c.seq})
 	delete(s.deleted, uid)
 	delete(s.resting, uid)
 	if c.job.Deleted {

@@ -178,6 +178,13 @@ func (t *tx) saw(key string) {
 	t.reads[key] = version
 }
 
+// sawCell notes that a cell was read. Steps that compare nothing need no key.
+func (t *tx) sawCell(uid job.ID) {
+	if !t.b.isSerial() {
+		t.saw(cellKey(uid))
+	}
+}
+
 // Now implements [ledger.Tx].
 func (t *tx) Now() (time.Time, error) {
 	if t.changed {
@@ -241,7 +248,7 @@ func (t *tx) Load(n *engine.Need, b *engine.Batch) error {
 func (t *tx) look(n *engine.Need, b *engine.Batch, f *loadResult, now time.Time) {
 	s := t.b.state
 	for _, uid := range n.Jobs {
-		t.saw(cellKey(uid))
+		t.sawCell(uid)
 		if c := s.cells[uid]; c != nil {
 			f.jobs = append(f.jobs, c)
 		}
@@ -249,7 +256,7 @@ func (t *tx) look(n *engine.Need, b *engine.Batch, f *loadResult, now time.Time)
 	for _, name := range n.Names {
 		t.saw(nameKey(name))
 		if found, ok := s.names.Get(jobName{full: name}); ok {
-			t.saw(cellKey(found.uid))
+			t.sawCell(found.uid)
 			if c := s.cells[found.uid]; c != nil {
 				f.named, f.names = append(f.named, c), append(f.names, name)
 			}
@@ -261,7 +268,7 @@ func (t *tx) look(n *engine.Need, b *engine.Batch, f *loadResult, now time.Time)
 		case r != nil:
 			t.seeRun(f, r)
 		case !ref.Job.IsZero():
-			t.saw(cellKey(ref.Job))
+			t.sawCell(ref.Job)
 		}
 	}
 	for _, uid := range n.Whole {
@@ -278,7 +285,7 @@ func (t *tx) look(n *engine.Need, b *engine.Batch, f *loadResult, now time.Time)
 	}
 	t.lookFollows(n, b, f)
 	for _, id := range n.Keys {
-		t.saw(cellKey(id.Job)) // a request changes it
+		t.sawCell(id.Job) // a request changes it
 		if request, ok := s.requests[requestKey(id)]; ok && now.Before(request.Expires) {
 			b.AddKey(id, request.Run)
 		}
@@ -286,7 +293,7 @@ func (t *tx) look(n *engine.Need, b *engine.Batch, f *loadResult, now time.Time)
 	for _, ref := range n.Records {
 		// The end of a run changes its cell.
 		if !ref.Job.IsZero() {
-			t.saw(cellKey(ref.Job))
+			t.sawCell(ref.Job)
 		}
 		if s.outbox != nil {
 			t.lookOutbox(ref.Run, b)
@@ -302,12 +309,12 @@ func (t *tx) look(n *engine.Need, b *engine.Batch, f *loadResult, now time.Time)
 }
 
 func (t *tx) seeRun(f *loadResult, r *store.Run) {
-	t.saw(cellKey(r.JobUID))
+	t.sawCell(r.JobUID)
 	f.add = append(f.add, r)
 }
 
 func (t *tx) seeRuns(f *loadResult, uid job.ID, wanted func(*store.Run) bool) {
-	t.saw(cellKey(uid))
+	t.sawCell(uid)
 	for _, r := range t.b.state.runsOf(uid) {
 		if wanted(r) {
 			f.add = append(f.add, r)
@@ -342,7 +349,7 @@ func (t *tx) slot(need *engine.SlotNeed, b *engine.Batch, f *loadResult, now tim
 			b.AddPool(name, d.Pool.Slots.Size)
 		}
 	} else if !need.Job.IsZero() {
-		t.saw(cellKey(need.Job))
+		t.sawCell(need.Job)
 		if c := s.cells[need.Job]; c != nil {
 			for _, r := range c.runs {
 				switch {
@@ -406,7 +413,7 @@ func (t *tx) lookFollows(n *engine.Need, b *engine.Batch, f *loadResult) {
 	s := t.b.state
 	for _, name := range n.Upstreams {
 		for _, c := range s.sorted(s.followers[name]) {
-			t.saw(cellKey(c.job.UID))
+			t.sawCell(c.job.UID)
 			f.following, f.upstreams = append(f.following, c), append(f.upstreams, name)
 		}
 	}
@@ -417,7 +424,7 @@ func (t *tx) lookFollows(n *engine.Need, b *engine.Batch, f *loadResult) {
 	}
 	for _, full := range n.Naming {
 		for _, c := range s.sorted(s.naming[full]) {
-			t.saw(cellKey(c.job.UID))
+			t.sawCell(c.job.UID)
 			f.naming, f.calendars = append(f.naming, c), append(f.calendars, full)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 // The copy takes an own value only if the commit has written its bytes.
 func TestTheCopyTakesAnOwnValueOnlyForItsBytes(t *testing.T) {
 	valueOf := func(name string) *cell {
-		c := &cell{}
+		c := &cell{head: &head{}}
 		c.job.UID, c.job.Name = job.ID{1}, name
 		return c
 	}
@@ -47,7 +47,7 @@ func TestACellIsEncodedAsIfNothingWasRemembered(t *testing.T) {
 	run := func(id byte, state job.RunState) *store.Run {
 		return &store.Run{Run: job.Run{ID: job.ID{id}, JobUID: job.ID{1}, Name: "j", State: state}}
 	}
-	c := &cell{runs: []*store.Run{run(1, job.StateReady), run(2, job.StateReady), run(3, job.StateReady), run(4, job.StateReady)}}
+	c := &cell{head: &head{}, runs: []*store.Run{run(1, job.StateReady), run(2, job.StateReady), run(3, job.StateReady), run(4, job.StateReady)}}
 	encodeCell(c)
 	first := c.runs
 	for what, runs := range map[string][]*store.Run{
@@ -61,11 +61,11 @@ func TestACellIsEncodedAsIfNothingWasRemembered(t *testing.T) {
 	} {
 		again := *c
 		again.runs = runs
-		if got, want := encodeCell(&again), encodeCell(&cell{runs: runs}); !bytes.Equal(got, want) {
+		if got, want := encodeCell(&again), encodeCell(&cell{head: &head{}, runs: runs}); !bytes.Equal(got, want) {
 			t.Errorf("%s: got %x, want %x", what, got, want)
 		}
 		third := again // reuses a cell that itself reuses another
-		if got, want := encodeCell(&third), encodeCell(&cell{runs: runs}); !bytes.Equal(got, want) {
+		if got, want := encodeCell(&third), encodeCell(&cell{head: &head{}, runs: runs}); !bytes.Equal(got, want) {
 			t.Errorf("%s, again: got %x, want %x", what, got, want)
 		}
 	}

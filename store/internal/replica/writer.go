@@ -141,13 +141,14 @@ func (w *writer) cell(uid job.ID) *stagedCell {
 	}
 	w.t.b.mu.RLock()
 	defer w.t.b.mu.RUnlock()
-	w.t.saw(cellKey(uid))
-	own := &stagedCell{alone: true}
+	w.t.sawCell(uid)
+	own := &stagedCell{}
 	if is := w.t.b.state.cells[uid]; is != nil {
-		own.cell, own.alone = *is, false
+		own.cell = *is
 		own.runs = slices.Clone(is.runs)
+	} else {
+		own.alone, own.head = true, &head{job: engine.Job{UID: uid}}
 	}
-	own.job.UID = uid
 	w.cells[uid], w.tied[uid] = own, uid
 	w.order = append(w.order, uid)
 	return own
@@ -250,11 +251,11 @@ func (w *writer) removeRun(r *store.Run) {
 // job stages a job after the step.
 func (w *writer) job(j *engine.Job) error {
 	c := w.cell(j.UID)
-	c.alone = false
+	h := *c.head
+	c.head, c.alone = &h, false
 	hadFollows, wasDeleted := len(c.follows)+len(c.calendars) > 0, c.job.Deleted
 	c.job = *j
 	c.job.Document, c.job.Policy = nil, nil
-	full := j.FullName()
 	if j.Made() {
 		w.newJobs[j.UID] = true
 	}
@@ -266,7 +267,7 @@ func (w *writer) job(j *engine.Job) error {
 		if j.Revised() {
 			value, err := json.Marshal(written{d.Actor, j.Changed, j.Epoch, []byte(c.document), d.Text})
 			if err != nil {
-				return fmt.Errorf("encode job %s: %w", full, err)
+				return fmt.Errorf("encode job %s: %w", j.FullName(), err)
 			}
 			c.document = newDefinition(j.UID, j.Version)
 			w.before = append(w.before, Pair{Key: c.document, Value: value})
