@@ -281,7 +281,7 @@ type ClaimOutcome struct {
 	Verdict Verdict
 	// Job and [Run] are set with [Started]: the definition that applies, and the current run.
 	Job *Job
-	Run Run
+	Run *Run
 	// Now is the store's clock: the run starts at Due - Now from here.
 	Now time.Time
 	// Reason is set with [Waiting], [Skipped] and [Late].

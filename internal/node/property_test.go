@@ -108,7 +108,7 @@ func (w *weather) Claim(ctx context.Context, s job.ID, a []store.Attempt) (out [
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		for i := range out {
-			if r := &out[i].Run; out[i].Verdict == store.Started {
+			if r := out[i].Run; out[i].Verdict == store.Started {
 				w.claimed[attempt{r.ID, r.Attempt}] = r.Claimed
 			}
 		}

@@ -294,7 +294,7 @@ func (c *crowd) workSome(r *rand.Rand, node store.Session) {
 	}
 	for i, o := range got {
 		if o.Verdict == store.Started {
-			c.endAttempt(r, node, o.Run, attempts[i])
+			c.endAttempt(r, node, *o.Run, attempts[i])
 		}
 	}
 }

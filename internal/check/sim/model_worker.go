@@ -231,7 +231,7 @@ func (n *model) claimLate(a store.Attempt) {
 func (n *model) took(batch []*heldRun, out []store.ClaimOutcome, sent time.Duration) {
 	for i, it := range batch {
 		if o := &out[i]; o.Verdict == store.Started {
-			it.With = claimedRun{queue: n.queue, run: &o.Run, job: o.Job, fence: runqueue.FenceOf(&o.Job.Filled.Policy, &o.Run)}
+			it.With = claimedRun{queue: n.queue, run: o.Run, job: o.Job, fence: runqueue.FenceOf(&o.Job.Filled.Policy, o.Run)}
 		}
 	}
 	answered := n.elapsed()

@@ -78,7 +78,7 @@ func (t *Tap) Claim(ctx context.Context, session job.ID, attempts []store.Attemp
 	for i := range out {
 		switch out[i].Verdict {
 		case store.Started:
-			if r := &out[i].Run; r.Attempt != attempts[i].Number {
+			if r := out[i].Run; r.Attempt != attempts[i].Number {
 				h.problem("started once", "a claim of attempt %d of %s of %s has started attempt %d", attempts[i].Number, r.Name, r.Due, r.Attempt)
 			}
 			t.claimed(ctx, &out[i])
@@ -121,7 +121,7 @@ func (t *Tap) taken(ctx context.Context, session job.ID, a store.Attempt) {
 // claimed judges a claim that the store has granted.
 func (t *Tap) claimed(ctx context.Context, out *store.ClaimOutcome) {
 	h, now := t.history, t.now()
-	r, b := &out.Run, h.book(out.Run.JobUID)
+	r, b := out.Run, h.book(out.Run.JobUID)
 	if known := h.runs[r.ID]; known != nil && known.token == r.Token {
 		return // the answer was lost
 	}

@@ -22,17 +22,17 @@ func (b *Batch) Claim(s *store.Session, a store.Attempt) store.ClaimOutcome {
 	r := &m.Run
 	if r.State == job.StateRunning {
 		if r.Token == a.Token && r.Attempt == a.Number && r.Session == s.ID {
-			return b.answer(store.Started, r)
+			return b.answer(store.Started, m)
 		}
-		return b.answer(store.Taken, r)
+		return b.answer(store.Taken, m)
 	}
 	if r.Attempt != a.Number {
-		return b.answer(store.Taken, r)
+		return b.answer(store.Taken, m)
 	}
 	j := b.jobOf(r)
 	if why, yes := withdrawn(j, r); yes {
 		b.conclude(m, job.OutcomeWithdrawn, why)
-		return b.answer(store.Gone, r)
+		return b.answer(store.Gone, m)
 	}
 	if j.Policy.Reported { // since an edit
 		r.State, r.Session, r.Node, r.Reason = job.StateWaiting, job.ID{}, "", reason.NoReport.Of()
@@ -41,24 +41,24 @@ func (b *Batch) Claim(s *store.Session, a store.Attempt) store.ClaimOutcome {
 		b.save(m)
 	}
 	if r.State == job.StateWaiting {
-		return b.answer(store.Waiting, r)
+		return b.answer(store.Waiting, m)
 	}
 	if !b.claimable(j, m, s) {
-		return b.answer(store.Taken, r)
+		return b.answer(store.Taken, m)
 	}
 	if r.Due.Sub(b.now) > store.ClaimAhead {
-		return b.answer(store.Early, r)
+		return b.answer(store.Early, m)
 	}
 	if b.isTimer(r) {
 		if b.now.Before(r.Due) {
-			return b.answer(store.Early, r)
+			return b.answer(store.Early, m)
 		}
 		b.ring(m)
-		return b.answer(store.Taken, r)
+		return b.answer(store.Taken, m)
 	}
 	if outcome, why, yes := b.expired(j, r, s); yes {
 		b.conclude(m, outcome, why)
-		return b.answer(store.Late, r)
+		return b.answer(store.Late, m)
 	}
 	if r.HoldsSlot && (!r.First.IsZero() || r.Slot == j.Policy.SlotKey(&r.Run, s.Node)) {
 		return b.take(j, m, s, a)
@@ -67,11 +67,11 @@ func (b *Batch) Claim(s *store.Session, a store.Attempt) store.ClaimOutcome {
 	if j.Policy.NeedsPrevious && isOccurrence(r.Kind) {
 		if why, ok := b.previous(j, r); !ok {
 			if b.now.Before(r.Due) {
-				return b.answer(store.Early, r)
+				return b.answer(store.Early, m)
 			}
 			r.State, r.AwaitsPrevious, r.Reason = job.StateWaiting, true, why
 			b.save(m)
-			return b.answer(store.Waiting, r)
+			return b.answer(store.Waiting, m)
 		}
 	}
 	if r.Kind == job.RunScheduled && r.Overlap == "" && b.unattended(j.Policy, r.Due) {
@@ -89,7 +89,7 @@ func (b *Batch) Claim(s *store.Session, a store.Attempt) store.ClaimOutcome {
 		if free > b.earlier(r) {
 			return b.take(j, m, s, a)
 		}
-		return b.answer(store.Early, r)
+		return b.answer(store.Early, m)
 	}
 	if free > 0 {
 		return b.take(j, m, s, a)
@@ -108,8 +108,13 @@ func (b *Batch) giveUp(m *member) {
 	}
 }
 
-func (b *Batch) answer(v store.Verdict, r *store.Run) store.ClaimOutcome {
-	return store.ClaimOutcome{Verdict: v, Run: *r, Now: b.now, Reason: r.Reason}
+func (b *Batch) answer(v store.Verdict, m *member) store.ClaimOutcome {
+	out := store.ClaimOutcome{Verdict: v, Now: b.now, Reason: m.Reason}
+	if v == store.Started {
+		run := m.Run // later decisions change it
+		out.Run = &run
+	}
+	return out
 }
 
 // ended returns the result of the claim that ended a run.
@@ -119,7 +124,7 @@ func (b *Batch) ended(a store.Attempt) store.ClaimOutcome {
 	if record == nil {
 		return out
 	}
-	out.Run.Run, out.Reason = record.Run, record.Run.Reason
+	out.Reason = record.Run.Reason
 	switch record.Run.Outcome {
 	case job.OutcomeWithdrawn, job.OutcomeCancelled:
 		out.Verdict = store.Gone
@@ -196,7 +201,7 @@ func (b *Batch) take(j *Job, m *member, s *store.Session, a store.Attempt) store
 	r := &m.Run
 	if b.toBegin(j, m) != nil {
 		b.beginFlow(j, m)
-		return b.answer(store.Taken, r) // its steps run instead
+		return b.answer(store.Taken, m) // its steps run instead
 	}
 	if isStep(&r.Run) {
 		b.settleOn(m, s.Node)
@@ -210,7 +215,7 @@ func (b *Batch) take(j *Job, m *member, s *store.Session, a store.Attempt) store
 	}
 	b.save(m)
 	b.raiseFloor(j, r)
-	return b.answer(store.Started, r)
+	return b.answer(store.Started, m)
 }
 
 // earlier returns how many earlier runs may still need the slot of this one.
@@ -243,7 +248,7 @@ func (b *Batch) sweep(key string) {
 func (b *Batch) overlaps(j *Job, m *member, s *store.Session, a store.Attempt) store.ClaimOutcome {
 	r := &m.Run
 	if j.Policy.overlap(r) == job.OverlapSkip && !b.withShards(r) && b.awaitsReport(r, s) {
-		return b.answer(store.Early, r)
+		return b.answer(store.Early, m)
 	}
 	holder := b.holder(r)
 	busy := b.busyWith(holder, r)
@@ -254,12 +259,12 @@ func (b *Batch) overlaps(j *Job, m *member, s *store.Session, a store.Attempt) s
 		// A run with its own policy was bounded when it was created.
 		if n := b.queued(r.Slot); r.Overlap == "" && n >= j.Policy.QueueLimit {
 			b.conclude(m, job.OutcomeSkipped, b.afterOutage(s, r, holder, reason.QueueFull.Of(busy, n)))
-			return b.answer(store.Skipped, r)
+			return b.answer(store.Skipped, m)
 		}
 	case overlap == job.OverlapReplace:
 		if later := b.replacedBy(m); later != nil {
 			b.conclude(m, job.OutcomeSkipped, b.afterOutage(s, r, later, reason.TookPlace.Of(later.ID, later.Scheduled)))
-			return b.answer(store.Skipped, r)
+			return b.answer(store.Skipped, m)
 		}
 		b.replace(m, s)
 		b.fill(r.Slot) // in a pool a run of another job may have waited longer
@@ -271,11 +276,11 @@ func (b *Batch) overlaps(j *Job, m *member, s *store.Session, a store.Attempt) s
 		}
 	default:
 		b.conclude(m, job.OutcomeSkipped, b.afterOutage(s, r, holder, busy))
-		return b.answer(store.Skipped, r)
+		return b.answer(store.Skipped, m)
 	}
 	r.State, r.Reason = job.StateWaiting, busy
 	b.save(m)
-	return b.answer(store.Waiting, r)
+	return b.answer(store.Waiting, m)
 }
 
 const (

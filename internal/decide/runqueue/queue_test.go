@@ -42,7 +42,7 @@ func (r *rig) claimAt(elapsed time.Duration) ([]*Item[int], time.Duration) {
 func (r *rig) answer(batch []*Item[int], elapsed time.Duration, verdict store.Verdict) {
 	out := make([]store.ClaimOutcome, len(batch))
 	for i, it := range batch {
-		out[i] = store.ClaimOutcome{Verdict: verdict, Now: noon.Add(elapsed), Run: store.Run{Run: job.Run{ID: it.Ready.ID, Due: it.Ready.Due, Attempt: 1}}}
+		out[i] = store.ClaimOutcome{Verdict: verdict, Now: noon.Add(elapsed), Run: &store.Run{Run: job.Run{ID: it.Ready.ID, Due: it.Ready.Due, Attempt: 1}}}
 	}
 	answered := elapsed + time.Millisecond
 	started := r.Answered(batch, out, elapsed, answered)

@@ -98,7 +98,7 @@ func (w *Worker) ended(it *item) {
 		p.timeout.Stop()
 	}
 	outcome := &store.ClaimOutcome{
-		Verdict: store.Started, Job: it.With.job, Run: *it.With.run, Steps: it.With.steps, Item: it.With.item, Index: it.With.index, Together: it.With.together,
+		Verdict: store.Started, Job: it.With.job, Run: it.With.run, Steps: it.With.steps, Item: it.With.item, Index: it.With.index, Together: it.With.together,
 	}
 	written, err := wire.ClaimOf(outcome)
 	if err != nil { // its job cannot be encoded: the attempt cannot continue
@@ -125,7 +125,7 @@ func (w *Worker) Adopt(list []CarryOver) error {
 		w.decide(func(queue *runqueue.Queue[claim]) {
 			ready := store.ReadyRun{RunRef: store.RunRef{Due: run.Due, ID: run.ID}, Job: run.JobUID, Session: w.Self.ID, Attempt: run.Attempt, Priority: run.Priority}
 			it = queue.Adopt(ready, run.Present())
-			it.With.run, it.With.job, it.With.steps = &run, outcome.Job, outcome.Steps
+			it.With.run, it.With.job, it.With.steps = run, outcome.Job, outcome.Steps
 			it.With.item, it.With.index, it.With.together = outcome.Item, outcome.Index, outcome.Together
 			w.make(it, w.Output.Resume(run.ID, run.Attempt, c.Output))
 		})

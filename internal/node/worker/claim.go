@@ -130,8 +130,7 @@ func (w *Worker) claimBy(ctx context.Context, batch []*item, call func([]store.A
 		}
 		for i, it := range batch {
 			if o := &outcomes[i]; o.Verdict == store.Started {
-				run := o.Run // apart from the answers to the whole batch
-				it.With.run, it.With.job = &run, o.Job
+				it.With.run, it.With.job = o.Run, o.Job
 				it.With.steps, it.With.item, it.With.index, it.With.together = o.Steps, o.Item, o.Index, o.Together
 			}
 		}

@@ -126,7 +126,7 @@ func TestStaleReconcileReleasesNoHandover(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				for i := range out {
-					stale = append(stale, out[i].Run)
+					stale = append(stale, *out[i].Run)
 				}
 				return out, err
 			}

@@ -66,7 +66,7 @@ func (h *herd) Claim(_ context.Context, _ job.ID, attempts []store.Attempt) ([]s
 	for i, a := range attempts {
 		r := &h.runs[binary.BigEndian.Uint64(a.Run[8:])-1]
 		r.Token = a.Token
-		outcomes[i] = store.ClaimOutcome{Job: h.job, Run: *r, Now: time.Now()}
+		outcomes[i] = store.ClaimOutcome{Job: h.job, Run: r, Now: time.Now()}
 	}
 	return outcomes, nil
 }

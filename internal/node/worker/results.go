@@ -304,8 +304,7 @@ func (w *Worker) unlessStuck(ctx context.Context, patience time.Duration) (conte
 
 // finish reports a batch, and returns the runs that are ready for this node since.
 func (w *Worker) finish(ctx context.Context, batch []*result) (ready []store.ReadyRun, err error) {
-	var results []store.Result
-	var reported []*result
+	results, reported := make([]store.Result, 0, len(batch)), make([]*result, 0, len(batch))
 	var released, takenBack []store.Attempt
 	var output []store.OutputChunk
 	for _, r := range batch {

@@ -473,7 +473,7 @@ func (p *paged) Claim(_ context.Context, _ job.ID, attempts []store.Attempt) ([]
 	outcomes := make([]store.ClaimOutcome, len(attempts))
 	for i, a := range attempts {
 		run := job.Run{ID: a.Run, Version: p.job.Definition.Version, Attempt: 1, Due: p.runs[0].Due}
-		outcomes[i] = store.ClaimOutcome{Job: p.job, Run: store.Run{Run: run, Token: a.Token}, Now: time.Now()}
+		outcomes[i] = store.ClaimOutcome{Job: p.job, Run: &store.Run{Run: run, Token: a.Token}, Now: time.Now()}
 	}
 	return outcomes, nil
 }

@@ -269,7 +269,7 @@ func ClaimOf(o *store.ClaimOutcome) (Claim, error) {
 	if err != nil {
 		return c, fmt.Errorf("write job %s: %w", o.Job.Filled.FullName(), err)
 	}
-	run := RunOf(&o.Run)
+	run := RunOf(o.Run)
 	for name, s := range o.Steps {
 		if c.Steps == nil {
 			c.Steps = map[string]Step{}
@@ -318,7 +318,8 @@ func (c *Claim) Outcome() (store.ClaimOutcome, error) {
 		o.Steps[name] = job.StepData{Outcome: s.Outcome, Attempt: s.Attempt, Result: s.Result}
 	}
 	o.Item, o.Index, o.Together = c.Item, c.Index, c.Together
-	o.Job, o.Run = &store.Job{Definition: &filled, Filled: &filled}, c.Run.Run()
+	run := c.Run.Run()
+	o.Job, o.Run = &store.Job{Definition: &filled, Filled: &filled}, &run
 	return o, nil
 }
 
