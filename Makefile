@@ -260,8 +260,9 @@ test-long: ## all that can be made longer, for some hours
 	$(MAKE) soak SOAKTIME=30m
 	$(MAKE) fuzz FUZZTIME=1000000x
 
-bench: ## run each benchmark once, with little, so that none can rot
+bench: ## run each benchmark once, with little, so that none can rot, and print a table of ratios beside the recorded ones
 	@$(call each,dirs=$$({ $(IN_TESTS) -l "^func Benchmark" . || true; } | xargs -r -n 1 dirname | sort -u); [ -z "$$dirs" ] || $(GO) test -vet=off -short -run ^# -bench . -benchtime 1x $$dirs)
+	@$(GO) -C bench run ./cmd/table
 
 lines: ## count the lines of code, without empty lines and comments: what programs have inside, and what tests them
 	@git ls-files '*.go' | xargs awk '/^[ \t]*$$/ || /^[ \t]*\/\// {next} \

@@ -68,13 +68,9 @@ const settling = 5 * time.Second
 // Run measures and prints a table.
 func Run(ctx context.Context, out io.Writer, o Options) error {
 	if o.Only != "" {
-		i := slices.IndexFunc(libraries, func(l library) bool { return l.name == o.Only })
-		if i < 0 {
-			return fmt.Errorf("there is no library %q", o.Only)
-		}
-		line, err := measure(ctx, libraries[i], max(1, o.Jobs), o.Seconds)
+		r, err := Measure(ctx, o.Only, o.Jobs, o.Seconds)
 		if err == nil {
-			_, err = fmt.Fprintln(out, line)
+			_, err = fmt.Fprintln(out, r.row())
 		}
 		return err
 	}
@@ -83,7 +79,7 @@ func Run(ctx context.Context, out io.Writer, o Options) error {
 		return err
 	}
 	fmt.Fprintf(out, "%s, %d processors, %s/%s\n\n", runtime.Version(), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH)
-	fmt.Fprintln(out, "| | jobs a second | fired | late, p50 | late, p99 | the latest | processor time of a run | memory |\n|---|--:|--:|--:|--:|--:|--:|--:|")
+	fmt.Fprintln(out, "| | jobs a second | fired | late, p50 | late, p99 | the latest | processor time of a run | allocated | memory |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|")
 	for _, l := range libraries {
 		list := sizes[l.name]
 		if o.Jobs > 0 {
@@ -127,7 +123,35 @@ func (f *fires) fire(seconds int) {
 	}
 }
 
-func measure(ctx context.Context, l library, jobs, seconds int) (string, error) {
+// Result is what a library has cost with a number of jobs due each second.
+type Result struct {
+	Library string
+	Jobs    int
+	Fired   float64 // part of the due runs
+	// P50, P99 and Latest are how late runs began. Used is the processor time of a run and Allocated its
+	// bytes. Peak is the most memory of the process, in MB.
+	P50, P99, Latest, Used time.Duration
+	Allocated              float64
+	Peak                   int
+}
+
+// row is its row of the table.
+func (r *Result) row() string {
+	ms := func(d time.Duration) string { return fmt.Sprintf("%.1f ms", d.Seconds()*1e3) }
+	return fmt.Sprintf("| %s | %d | %.1f %% | %s | %s | %s | %.2f µs | %.2f kB | %d MB |", r.Library, r.Jobs, 100*r.Fired, ms(r.P50), ms(r.P99), ms(r.Latest),
+		r.Used.Seconds()*1e6, r.Allocated/1e3, r.Peak)
+}
+
+// Measure measures a library, in a process of its own if its memory counts.
+func Measure(ctx context.Context, name string, jobs, seconds int) (*Result, error) {
+	i := slices.IndexFunc(libraries, func(l library) bool { return l.name == name })
+	if i < 0 {
+		return nil, fmt.Errorf("there is no library %q", name)
+	}
+	return measure(ctx, libraries[i], max(1, jobs), seconds)
+}
+
+func measure(ctx context.Context, l library, jobs, seconds int) (*Result, error) {
 	f := &fires{late: make([]int32, jobs*seconds*2)}
 	var begun atomic.Bool
 	stop, err := l.start(ctx, jobs, func() {
@@ -136,34 +160,40 @@ func measure(ctx context.Context, l library, jobs, seconds int) (string, error) 
 		}
 	})
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	// Between two seconds, so that no herd is cut.
 	f.first = time.Now().Add(settling).Truncate(time.Second).Add(time.Second)
 	begun.Store(true)
 	time.Sleep(time.Until(f.first))
-	before := processorTime()
+	before, had := processorTime(), allocatedBytes()
 	select {
 	case <-ctx.Done():
-		return "", ctx.Err()
+		return nil, ctx.Err()
 	case <-time.After(time.Until(f.first.Add(time.Duration(seconds)*time.Second + 500*time.Millisecond))):
 	}
-	used := processorTime() - before
-	peak := memoryPeak()
+	used, allocated := processorTime()-before, allocatedBytes()-had
+	r := &Result{Library: l.name, Jobs: jobs, Peak: memoryPeak()}
 	n := min(int(f.next.Load()), len(f.late))
 	late := slices.Clone(f.late[:n])
-	if err := stop(); err != nil {
-		return "", err
-	}
-	line := fmt.Sprintf("| %s | %d | %.1f %% |", l.name, jobs, 100*float64(n)/float64(jobs*seconds))
-	if n == 0 {
-		return line + " | | | | |", nil
+	if err := stop(); err != nil || n == 0 {
+		return r, err
 	}
 	slices.Sort(late)
-	at := func(q float64) string {
-		return fmt.Sprintf("%.1f ms", float64(late[int(q*float64(n-1))])/1000)
+	at := func(q float64) time.Duration {
+		return time.Duration(late[int(q*float64(n-1))]) * time.Microsecond
 	}
-	return fmt.Sprintf("%s %s | %s | %s | %.2f µs | %d MB |", line, at(.5), at(.99), at(1), used.Seconds()*1e6/float64(n), peak), nil
+	r.Fired = float64(n) / float64(jobs*seconds)
+	r.P50, r.P99, r.Latest = at(.5), at(.99), at(1)
+	r.Used, r.Allocated = used/time.Duration(n), float64(allocated)/float64(n)
+	return r, nil
+}
+
+// allocatedBytes returns how many bytes this process has allocated so far.
+func allocatedBytes() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.TotalAlloc
 }
 
 // processorTime returns the processor time of this process.
