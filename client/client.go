@@ -705,6 +705,24 @@ func (c *Client) DeletePool(ctx context.Context, namespace, name string, version
 	return c.do(ctx, call{method: http.MethodDelete, path: pathOf("pools", namespace, name), header: ifMatch(version)})
 }
 
+// Windows returns the maintenance windows of a namespace, "" for all, by name.
+func (c *Client) Windows(ctx context.Context, namespace string) (Page[Document], error) {
+	var page Page[Document]
+	return page, c.do(ctx, call{method: http.MethodGet, path: "/windows", query: values("namespace", namespace), answer: &page})
+}
+
+// Window returns a maintenance window.
+func (c *Client) Window(ctx context.Context, namespace, name string) (Document, error) {
+	var d Document
+	return d, c.do(ctx, call{method: http.MethodGet, path: pathOf("windows", namespace, name), answer: &d})
+}
+
+// DeleteWindow removes a version of a maintenance window; 0 is any. The runs that it holds are due
+// at once.
+func (c *Client) DeleteWindow(ctx context.Context, namespace, name string, version int64) error {
+	return c.do(ctx, call{method: http.MethodDelete, path: pathOf("windows", namespace, name), header: ifMatch(version)})
+}
+
 // Channels returns the channels of a namespace, "" for all, by name.
 func (c *Client) Channels(ctx context.Context, namespace string) (Page[Document], error) {
 	var page Page[Document]

@@ -14,13 +14,14 @@ import (
 	"github.com/belfry-cron/belfry/internal/phrase"
 )
 
-// Document is one job, calendar, pool, channel or list of executors, as in files and the API.
-// Exactly one of the five is not nil, as [Kind] says; documents made in code may leave [Kind] empty.
+// Document is one job, calendar, pool, window, channel or list of executors, as in files and the API.
+// Exactly one of the six is not nil, as [Kind] says; documents made in code may leave [Kind] empty.
 type Document struct {
 	Kind      Kind
 	Job       *Job
 	Calendar  *Calendar
 	Pool      *Pool
+	Window    *Window
 	Channel   *Channel
 	Executors *Executors
 
@@ -41,13 +42,14 @@ const (
 	KindJob       Kind = "job"
 	KindCalendar  Kind = "calendar"
 	KindPool      Kind = "pool"
+	KindWindow    Kind = "window"
 	KindChannel   Kind = "channel"
 	KindExecutors Kind = "executors"
 )
 
 // Values returns all kinds of documents.
 func (Kind) Values() []string {
-	return texts(KindJob, KindCalendar, KindPool, KindChannel, KindExecutors)
+	return texts(KindJob, KindCalendar, KindPool, KindWindow, KindChannel, KindExecutors)
 }
 
 // Plural returns the plural of a kind, for paths and sentences.
@@ -74,6 +76,8 @@ func (d Document) FullName() string {
 		return d.Calendar.FullName()
 	case d.Pool != nil:
 		return d.Pool.FullName()
+	case d.Window != nil:
+		return d.Window.FullName()
 	case d.Channel != nil:
 		return d.Channel.FullName()
 	case d.Executors != nil:
@@ -98,7 +102,7 @@ func (d Document) PutIn(namespace string) {
 // UID returns the identity of the document, or zero if it is not from a server.
 func (d Document) UID() ID { return *d.head().uid }
 
-// Content returns the *Job, *Calendar, *Pool, *Channel or *Executors of the document, or
+// Content returns the *Job, *Calendar, *Pool, *Window, *Channel or *Executors of the document, or
 // an empty one of its [Kind] if it has none.
 func (d *Document) Content() any { return d.body().Addr().Interface() }
 
@@ -121,6 +125,9 @@ func (d Document) As(uid ID, version int64) Document {
 	case d.Pool != nil:
 		p := *d.Pool
 		d.Pool = &p
+	case d.Window != nil:
+		w := *d.Window
+		d.Window = &w
 	case d.Channel != nil:
 		c := *d.Channel
 		d.Channel = &c
@@ -149,6 +156,8 @@ func (d Document) head() head {
 		return head{&d.Calendar.Namespace, &d.Calendar.Name, &d.Calendar.UID, &d.Calendar.Version}
 	case d.Pool != nil:
 		return head{&d.Pool.Namespace, &d.Pool.Name, &d.Pool.UID, &d.Pool.Version}
+	case d.Window != nil:
+		return head{&d.Window.Namespace, &d.Window.Name, &d.Window.UID, &d.Window.Version}
 	case d.Channel != nil:
 		return head{&d.Channel.Namespace, &d.Channel.Name, &d.Channel.UID, &d.Channel.Version}
 	case d.Executors != nil:
@@ -299,6 +308,8 @@ func (d Document) kind() Kind {
 		return KindCalendar
 	case d.Pool != nil:
 		return KindPool
+	case d.Window != nil:
+		return KindWindow
 	case d.Channel != nil:
 		return KindChannel
 	case d.Executors != nil:
@@ -316,6 +327,9 @@ func (d *Document) body() reflect.Value {
 	case KindPool:
 		d.Pool = orNew(d.Pool)
 		return reflect.ValueOf(d.Pool).Elem()
+	case KindWindow:
+		d.Window = orNew(d.Window)
+		return reflect.ValueOf(d.Window).Elem()
 	case KindChannel:
 		d.Channel = orNew(d.Channel)
 		return reflect.ValueOf(d.Channel).Elem()

@@ -68,6 +68,9 @@ func (d Document) Validate(options ...Option) error {
 		v.name(d.Pool.Namespace, d.Pool.Name)
 		v.labels(d.Pool.Labels, root.field("labels"))
 		v.refuse(d.Pool.Slots.Size == 0, root.at("pool.size"), phrase.Missing, phrase.HowManyRuns)
+	case KindWindow:
+		v.name(d.Window.Namespace, d.Window.Name)
+		v.windowDocument(d.Window)
 	case KindChannel:
 		v.name(d.Channel.Namespace, d.Channel.Name)
 		v.channel(d.Channel)

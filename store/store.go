@@ -72,11 +72,14 @@ func (e *ItemError) Error() string { return e.Err.Error() }
 // Unwrap returns the mistake.
 func (e *ItemError) Unwrap() error { return e.Err }
 
-// NamedError means that a calendar cannot be deleted because a job uses it. It is an
+// NamedError means that a calendar cannot be deleted because a job or window uses it. It is an
 // [ErrConflict].
-type NamedError struct{ Job string }
+type NamedError struct {
+	Kind job.Kind
+	Name string // in full
+}
 
-func (e NamedError) Error() string { return "job " + e.Job + " names it" }
+func (e NamedError) Error() string { return string(e.Kind) + " " + e.Name + " names it" }
 
 // Unwrap returns the kind of the error.
 func (e NamedError) Unwrap() error { return ErrConflict }

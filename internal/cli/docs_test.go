@@ -338,6 +338,7 @@ func TestReferenceOfJobFilesIsComplete(t *testing.T) {
 	}
 	r.table("A calendar", "", "Calendar")
 	r.table("A pool", "", "Pool")
+	r.table("A window", "", "Window")
 	r.table("Executors", "", "Executors")
 	expect(t, name, text, before+mark+r.b.String())
 }
@@ -382,7 +383,7 @@ func (r *reference) table(title, path, def string) {
 		}
 	}
 	for _, in := range inside {
-		if isFlow := strings.HasPrefix(in.path, "run.flow"); isFlow && r.shown[in.def] {
+		if isFlow := strings.HasPrefix(in.path, "run.flow"); (isFlow || def == "Window") && r.shown[in.def] {
 			continue
 		} else if isFlow && in.path == "run.flow" {
 			r.later = append(r.later, in)

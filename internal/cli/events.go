@@ -73,6 +73,7 @@ var eventKinds = []string{
 	"node", "node.live", "node.drained", "node.leaving", "node.silent", "node.left", "node.drain", "node.undrain",
 	"calendar", "calendar.create", "calendar.change", "calendar.delete",
 	"pool", "pool.create", "pool.change", "pool.delete",
+	"window", "window.create", "window.change", "window.delete",
 	"channel", "channel.create", "channel.change", "channel.delete",
 	"executors", "executors.create", "executors.change", "executors.delete",
 	"secret", "secret.create", "secret.change", "secret.delete",

@@ -46,34 +46,19 @@ belfry export | belfry apply -f - --server https://other.example`,
 func export(ctx context.Context, server *remote, ask exportFlags) error {
 	namespace := server.listNamespace(ask.all)
 	var documents []job.Document
-	// Calendars, pools, channels and executors precede the jobs that name them.
-	calendars, err := server.Calendars(ctx, namespace)
-	if err != nil {
-		return err
-	}
-	if documents, err = exported(server, documents, calendars.Items, job.KindCalendar, ask.labels); err != nil {
-		return err
-	}
-	pools, err := server.Pools(ctx, namespace)
-	if err != nil {
-		return err
-	}
-	if documents, err = exported(server, documents, pools.Items, job.KindPool, ask.labels); err != nil {
-		return err
-	}
-	channels, err := server.Channels(ctx, namespace)
-	if err != nil {
-		return err
-	}
-	if documents, err = exported(server, documents, channels.Items, job.KindChannel, ask.labels); err != nil {
-		return err
-	}
-	executors, err := server.ListedExecutors(ctx, namespace)
-	if err != nil {
-		return err
-	}
-	if documents, err = exported(server, documents, executors.Items, job.KindExecutors, ask.labels); err != nil {
-		return err
+	for _, list := range [...]struct {
+		kind job.Kind // in the order of their names in each other
+		of   func(context.Context, string) (client.Page[client.Document], error)
+	}{
+		{job.KindCalendar, server.Calendars}, {job.KindPool, server.Pools}, {job.KindWindow, server.Windows}, {job.KindChannel, server.Channels}, {job.KindExecutors, server.ListedExecutors},
+	} {
+		page, err := list.of(ctx, namespace)
+		if err != nil {
+			return err
+		}
+		if documents, err = exported(server, documents, page.Items, list.kind, ask.labels); err != nil {
+			return err
+		}
 	}
 	query := client.JobQuery{Namespace: namespace, Labels: ask.labels, PageSize: pageSize}
 	for {
@@ -111,6 +96,8 @@ func exported(server *remote, documents []job.Document, page []client.Document, 
 			has = d.Calendar.Labels
 		case d.Pool != nil:
 			has = d.Pool.Labels
+		case d.Window != nil:
+			has = d.Window.Labels
 		case d.Channel != nil:
 			has = d.Channel.Labels
 		case d.Executors != nil:

@@ -97,6 +97,11 @@ var verbs = map[string]verb{
 	"node undrain":      {args: []string{"one"}, absent: []string{"nobody"}},
 	"notification ack":  {args: []string{"x"}, absent: []string{"nobody"}, unrun: "it needs a notification, see notifications.txtar"},
 	"notification list": {reads: true},
+	"window close":      {args: []string{"upgrade"}, absent: []string{"nobody"}},
+	"window delete":     {args: []string{"upgrade", "--yes"}, absent: []string{"nobody", "--yes"}},
+	"window get":        {args: []string{"upgrade"}, absent: []string{"nobody"}, reads: true},
+	"window list":       {reads: true},
+	"window open":       {args: []string{"--for", "2h", "--label", "team=none"}, absent: []string{"nobody"}},
 	"pool delete":       {args: []string{"db", "--yes"}, absent: []string{"nobody", "--yes"}},
 	"pool get":          {args: []string{"db"}, absent: []string{"nobody"}, reads: true},
 	"pool list":         {reads: true},
@@ -170,6 +175,12 @@ rules: [{events: failed}]
 kind: pool
 name: db
 pool: {size: 2}
+---
+kind: window
+name: upgrade
+match: {labels: {team: none}}
+schedule: {cron: "@yearly"}
+for: 1h
 ---
 name: reported
 run: {external: {}}

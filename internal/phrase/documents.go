@@ -6,6 +6,10 @@ import "fmt"
 var (
 	Missing             = none("missing", "is missing", "缺失")
 	NotAddress          = one[Quoted]("not_address", "{x} is not an address", "{x} 不是地址")
+	NamespacesForm      = none("namespaces_form", "the name of a namespace, or * for all", "命名空间的名称，或用 * 表示全部")
+	NeverOpens          = none("never_opens", "says no time at which the window opens", "没有指明窗口打开的时间")
+	NotOfWindow         = none("not_of_window", "is not valid for a window", "不能用于窗口")
+	WindowOpens         = none("window_opens", "a window opens by cron, every or at", "窗口按 cron、every 或 at 打开")
 	NotNamespace        = one[Quoted]("not_namespace", "{x} is not a namespace", "{x} 不是命名空间")
 	NameOrAll           = none("name_or_all", "a name, or * for all", "名称，或用 * 表示全部")
 	NotJobName          = one[Quoted]("not_job_name", "{x} is not the name of a job", "{x} 不是任务名称")

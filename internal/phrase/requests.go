@@ -43,7 +43,7 @@ var (
 	ChangeInstead    = none("change_instead", "change it instead, with belfry apply or belfry job edit", "请改用 belfry apply 或 belfry job edit 修改它")
 	KindExists       = two[string, string]("kind_exists", "{kind} {name} already exists", "{kind} {name} 已存在")
 	NoSuchKind       = two[string, string]("no_such_kind", "there is no {kind} {name}", "没有 {kind} {name}")
-	IsNamedBy        = three[string, string, string]("is_named_by", "job {job} names the {kind} {name}", "任务 {job} 引用了 {kind} {name}")
+	IsNamedBy        = four[string, string, string, string]("is_named_by", "{by} {namer} names the {kind} {name}", "{by} {namer} 引用了 {kind} {name}")
 	ChangeJobsFirst  = none("change_jobs_first", "change the jobs that name it first", "请先修改引用它的任务")
 	AboutAnother     = one[string]("about_another", "the document is about another {kind}", "文档描述的是另一个 {kind}")
 	NotOfRequest     = two[string, string]("not_of_request", "is {found}, and the request is about {name}", "为 {found}，而请求针对 {name}")

@@ -854,7 +854,7 @@ var jobTests = []test{
 		e.want(err, store.ErrConflict)
 		var by store.NamedError
 		errors.As(err, &by)
-		equal(e, "who names it", by.Job, named.Definition.FullName())
+		equal(e, "who names it", by.Name, named.Definition.FullName())
 		e.must(e.DeleteJob(e.ctx, store.DeleteJob{UID: named.Definition.UID, IfVersion: store.AnyVersion, Actor: "ann"}))
 		e.want(e.DeleteDocument(e.ctx, job.KindCalendar, "default/off", 1, "bob"), store.ErrConflict)
 		e.must(e.DeleteDocument(e.ctx, job.KindCalendar, "default/off", 2, "bob"))

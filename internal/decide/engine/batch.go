@@ -582,7 +582,7 @@ func (b *Batch) fill(key string) {
 
 // fillMax is how many runs of a slot one step starts or ends that are not its own.
 func (b *Batch) fillMax(key string) int {
-	if b.poolStep > 0 && strings.HasPrefix(key, poolSlot) {
+	if b.poolStep > 0 && IsShared(key) {
 		return b.poolStep
 	}
 	return store.MaxBatch

@@ -60,6 +60,9 @@ func (b *Batch) Claim(s *store.Session, a store.Attempt) store.ClaimOutcome {
 		b.conclude(m, outcome, why)
 		return b.answer(store.Late, m)
 	}
+	if open, yes := b.windowOver(j, r, b.now); yes {
+		return b.inWindow(j, m, &open)
+	}
 	if r.HoldsSlot && (!r.First.IsZero() || r.Slot == j.Policy.SlotKey(&r.Run, s.Node)) {
 		return b.take(j, m, s, a)
 	}

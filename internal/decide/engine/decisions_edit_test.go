@@ -115,7 +115,7 @@ var editDecisions = []decided{
 		}
 		drop := &DeleteDocument{Kind: job.KindCalendar, Name: "default/off", IfVersion: store.AnyVersion, Actor: "ann"}
 		var named store.NamedError
-		if err := k.do(drop); !errors.As(err, &named) || named.Job != "default/a" {
+		if err := k.do(drop); !errors.As(err, &named) || named.Name != "default/a" {
 			k.Errorf("got %v", err)
 		}
 		k.put("name: limited\nschedule: {cron: '* * * * *', except: [off], max_runs: 3}")

@@ -11,7 +11,7 @@ import (
 )
 
 // documentsMax is the most documents of a kind, if bounded.
-var documentsMax = map[job.Kind]int{job.KindChannel: store.ChannelsMax, job.KindExecutors: store.ExecutorsMax}
+var documentsMax = map[job.Kind]int{job.KindChannel: store.ChannelsMax, job.KindExecutors: store.ExecutorsMax, job.KindWindow: store.WindowsMax}
 
 // Documents are documents by kind and full name.
 type Documents map[job.Kind]map[string]job.Document
@@ -107,10 +107,9 @@ func (o *PutDocument) Need(b *Batch, n *Need) {
 			}
 		}
 	case job.KindPool:
-		b.lookSessions(n)
-		if key := PoolSlot(full); later(EndOfSlot, b.facts.slots[key]) {
-			n.slot(key, job.ID{}, EndOfSlot)
-		}
+		b.lookHeld(n, PoolSlot(full))
+	case job.KindWindow:
+		b.lookHeld(n, windowSlot+full)
 	}
 }
 
@@ -148,6 +147,8 @@ func (o *PutDocument) Decide(b *Batch) error {
 	case job.KindPool:
 		b.AddPool(full, o.Put.Pool.Slots.Size)
 		b.Refill(full)
+	case job.KindWindow:
+		b.freeHeld(windowSlot + full)
 	}
 	b.done.Documents = append(b.done.Documents, o.Put)
 	b.Audit(o.Actor, string(kind)+"."+verb, full, o.Put.Version(), changes...)
@@ -187,8 +188,12 @@ type DeleteDocument struct {
 // Need requests the documents of the kind, and the jobs that name a calendar.
 func (o *DeleteDocument) Need(b *Batch, n *Need) {
 	b.lookDocuments(n, o.Kind)
-	if o.Kind == job.KindCalendar {
+	switch o.Kind {
+	case job.KindCalendar:
 		b.lookNaming(n, o.Name)
+		b.lookDocuments(n, job.KindWindow)
+	case job.KindWindow:
+		b.lookHeld(n, windowSlot+o.Name)
 	}
 }
 
@@ -200,15 +205,30 @@ func (o *DeleteDocument) Decide(b *Batch) error {
 	case !there:
 		err = store.ErrNotFound
 	case o.Kind == job.KindCalendar && len(b.naming(o.Name)) > 0:
-		err = store.NamedError{Job: b.naming(o.Name)[0].FullName()}
+		err = store.NamedError{Kind: job.KindJob, Name: b.naming(o.Name)[0].FullName()}
+	case o.Kind == job.KindCalendar && b.windowNaming(o.Name) != "":
+		err = store.NamedError{Kind: job.KindWindow, Name: b.windowNaming(o.Name)}
 	case o.IfVersion != store.AnyVersion && o.IfVersion != d.Version():
 		err = store.ErrConflict
 	}
 	if err != nil {
 		return fmt.Errorf("delete %s %s: %w", o.Kind, o.Name, err)
 	}
+	if o.Kind == job.KindWindow {
+		b.freeHeld(windowSlot + o.Name)
+	}
 	b.done.Dropped = append(b.done.Dropped, Dropped{o.Kind, o.Name})
 	b.Audit(o.Actor, string(o.Kind)+".delete", o.Name, d.Version())
 	b.done.Hints |= store.HintJobs
 	return nil
+}
+
+// windowNaming returns the full name of a window that names a calendar, "" for none.
+func (b *Batch) windowNaming(calendar string) string {
+	for full, d := range b.documents(job.KindWindow) {
+		if slices.Contains(Calendars(d.Window.AsJob()), calendar) {
+			return full
+		}
+	}
+	return ""
 }

@@ -46,8 +46,8 @@ type Need struct {
 	// calendars whose jobs are needed (AddNaming).
 	Documents []job.Kind
 	Naming    []string
-	// Tokens and Drains request all tokens and drains.
-	Tokens, Drains bool
+	// Tokens and Drains request all tokens and drains, and Windows the windows (UseWindows).
+	Tokens, Drains, Windows bool
 	// Notes are names of notes whose versions are needed (AddNote).
 	Notes []string
 	// Executors requests the executors of XXL-JOB that are registered or listed
@@ -75,7 +75,7 @@ type SlotNeed struct {
 func (n *Need) Empty() bool {
 	return len(n.Jobs)+len(n.Names)+len(n.Runs)+len(n.Whole)+len(n.Waiting)+len(n.Slots)+len(n.Upstreams)+len(n.Follows)+
 		len(n.Keys)+len(n.Records)+len(n.Running)+len(n.Naming)+len(n.Handovers)+len(n.HandedOver)+len(n.Notes)+len(n.Documents) == 0 &&
-		!n.Number && !n.Executors && !n.Sessions && !n.Judges && !n.Tokens && !n.Drains
+		!n.Number && !n.Executors && !n.Sessions && !n.Judges && !n.Tokens && !n.Drains && !n.Windows
 }
 
 // Reset makes a need empty, to be filled again.
@@ -161,6 +161,8 @@ type facts struct {
 
 	documents            Documents // documents by their loaded kinds
 	hasTokens, hasDrains bool
+	hasWindows           bool
+	windows              *Windows
 	tokens               []store.Token
 	drains               map[string]*store.Drain
 	namedBy              map[string][]*Job
@@ -256,6 +258,7 @@ func (b *Batch) Answered(n *Need) {
 	}
 	f.hasTokens = f.hasTokens || n.Tokens
 	f.hasDrains = f.hasDrains || n.Drains
+	f.hasWindows = f.hasWindows || n.Windows
 }
 
 // HasWhole declares that all unfinished runs of a job are added.
@@ -583,7 +586,9 @@ func (b *Batch) lookAround(n *Need, m *member, node string) {
 		b.lookCalendars(n, j.Document)
 	}
 	if p := j.Policy; p.Contends(&m.Run) {
-		all = b.lookSlot(n, m.Slot, &m.Run) && all
+		if !isHeld(&m.Run) {
+			all = b.lookSlot(n, m.Slot, &m.Run) && all
+		}
 		if key := p.SlotKey(&m.Run.Run, node); key != m.Slot {
 			all = b.lookSlot(n, key, &m.Run) && all
 		}

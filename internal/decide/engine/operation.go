@@ -165,6 +165,7 @@ func (o *Claim) Need(b *Batch, n *Need) {
 			b.lookRecords(n, ref)
 		case session != nil:
 			b.lookAround(n, m, session.Node)
+			b.lookWindowOf(n, m)
 		}
 	}
 }
@@ -459,6 +460,10 @@ type FillSlots struct{ Slots []SlotNeed }
 func (o *FillSlots) Need(b *Batch, n *Need) {
 	b.lookSessions(n)
 	for _, s := range o.Slots {
+		if isWindowSlot(s.Key) {
+			b.lookHeld(n, s.Key)
+			continue
+		}
 		if _, known := b.facts.slots[s.Key]; !known {
 			n.slot(s.Key, s.Job, store.RunRef{})
 			continue
@@ -474,6 +479,10 @@ func (o *FillSlots) Need(b *Batch, n *Need) {
 // Decide decides about each slot.
 func (o *FillSlots) Decide(b *Batch) error {
 	for _, s := range o.Slots {
+		if isWindowSlot(s.Key) {
+			b.freeHeld(s.Key)
+			continue
+		}
 		var ended *member
 		left := b.fillMax(s.Key)
 		for _, m := range slices.Clone(b.slot(s.Key)) {

@@ -24,6 +24,9 @@ func (b *Batch) lookClaims(n *Need, j *Job, planner job.ID, item *store.PlanItem
 	var first, latest *member
 	for i := range item.Runs {
 		r := &item.Runs[i]
+		if !r.Token.IsZero() && b.facts.sessions {
+			b.lookWindowOf(n, &member{Run: store.Run{Run: job.Run{JobUID: j.UID, Kind: job.RunScheduled, Due: r.Due}}})
+		}
 		switch {
 		case r.Token.IsZero() || !j.Policy.claimsWhole(r):
 		case j.repeats(planner, item):

@@ -168,7 +168,7 @@ func subject(pattern string, right service.Right) string {
 		return "path"
 	case strings.Contains(pattern, "/runs/{id}"), pattern == "POST /api/v1/jobs", pattern == "POST /api/v1/jobs:apply":
 		return "object"
-	case slices.Contains([]string{"jobs", "runs", "calendars", "pools", "channels", "executors", "deliveries", "notifications", "secrets", "events", "audit", "attention", "stats", "load", "load/jobs"}, strings.TrimPrefix(pattern, "GET /api/v1/")):
+	case slices.Contains([]string{"jobs", "runs", "calendars", "pools", "windows", "channels", "executors", "deliveries", "notifications", "secrets", "events", "audit", "attention", "stats", "load", "load/jobs"}, strings.TrimPrefix(pattern, "GET /api/v1/")):
 		return "query"
 	}
 	return "nothing"

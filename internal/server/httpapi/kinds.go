@@ -13,6 +13,7 @@ import (
 func (a *api) setRoutes() {
 	a.routesOf(a.Service.Calendars, job.KindCalendar)
 	a.routesOf(a.Service.Pools, job.KindPool)
+	a.routesOf(a.Service.Windows, job.KindWindow)
 	a.routesOf(a.Service.Channels, job.KindChannel)
 	a.routesOf(a.Service.Listed, job.KindExecutors)
 	a.secretRoutes()

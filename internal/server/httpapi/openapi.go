@@ -66,6 +66,7 @@ var tags = []*huma.Tag{
 	{Name: "schedules", Description: "What schedules mean, before a job uses them."},
 	{Name: "calendars", Description: "Days that schedules skip or are restricted to."},
 	{Name: "pools", Description: "Bounds on how many runs of several jobs run at once."},
+	{Name: "windows", Description: "Maintenance windows, in which jobs do not start."},
 	{Name: "channels", Description: "Where notifications go, and which."},
 	{Name: "executors", Description: "Executors of XXL-JOB whose addresses are typed in."},
 	{Name: "notifications", Description: "What channels have to say."},
@@ -100,7 +101,7 @@ func tagOf(path string) string {
 
 // documented says what documents the operations with a tag are about: those
 // below /jobs are jobs.
-var documented = map[string]string{"jobs": "Job", "calendars": "Calendar", "pools": "Pool", "channels": "Channel", "executors": "Executors"}
+var documented = map[string]string{"jobs": "Job", "calendars": "Calendar", "pools": "Pool", "windows": "Window", "channels": "Channel", "executors": "Executors"}
 
 // schemasAt is where the schemas are in the description.
 const schemasAt = "#/components/schemas/"

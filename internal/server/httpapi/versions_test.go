@@ -12,6 +12,7 @@ import (
 var documents = map[string][2]string{
 	"jobs/shop/a":      {`{"namespace": "shop", "name": "a", "run": "true"}`, `{"namespace": "shop", "name": "a", "run": "false"}`},
 	"calendars/shop/b": {`{"kind": "calendar", "namespace": "shop", "name": "b", "calendar": {"include": ["2026-12-25"]}}`, `{"kind": "calendar", "namespace": "shop", "name": "b", "calendar": {"include": ["2026-12-26"]}}`},
+	"windows/shop/w":   {`{"kind": "window", "namespace": "shop", "name": "w", "schedule": "@daily", "for": "1h"}`, `{"kind": "window", "namespace": "shop", "name": "w", "schedule": "@daily", "for": "2h"}`},
 	"pools/shop/c":     {`{"kind": "pool", "namespace": "shop", "name": "c", "pool": {"size": 1}}`, `{"kind": "pool", "namespace": "shop", "name": "c", "pool": {"size": 2}}`},
 	"channels/shop/d": {
 		`{"kind": "channel", "namespace": "shop", "name": "d", "rules": {"events": "failing"}, "to": {"slack": {"url": {"file": "x"}}}}`,

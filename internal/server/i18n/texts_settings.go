@@ -2,9 +2,10 @@ package i18n
 
 // settingsTexts are the texts of the settings.
 var settingsTexts = []text{
-	{"shared.title", "Calendars, pools, secrets", "日历、池与密钥"},
+	{"shared.title", "Calendars, pools, windows, secrets", "日历、池、窗口与密钥"},
 	{"shared.calendars", "Calendars", "日历"},
 	{"shared.pools", "Pools", "池"},
+	{"shared.windows", "Maintenance windows", "维护窗口"},
 	{"shared.secrets", "Names of secrets", "密钥名称"},
 	{"shared.slots", "{n} slot|{n} slots", "{n} 个槽位"},
 	{"shared.none", "There is none. They are documents, which belfry apply makes of files.", "暂无。它们是文档，可用 belfry apply 从文件创建。"},

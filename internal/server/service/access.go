@@ -2,6 +2,7 @@ package service
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -216,11 +217,6 @@ func (c Caller) mayName(r Right, d job.Document, pointer string) error {
 			return c.outside().withErrors(mistakeAt(pointer, path, phrase.NamesOutside.Of(what)))
 		}
 	}
-	if d.Job == nil {
-		return nil
-	}
-	j := *d.Job
-	j.Namespace = cmp.Or(j.Namespace, job.DefaultNamespace)
 	refused := c.outside()
 	refer := func(path string, names ...string) {
 		for _, full := range names {
@@ -229,6 +225,19 @@ func (c Caller) mayName(r Right, d job.Document, pointer string) error {
 			}
 		}
 	}
+	var j job.Job
+	switch {
+	case d.Job != nil:
+		j = *d.Job
+	case d.Window != nil:
+		j = *d.Window.AsJob()
+		for i, namespace := range d.Window.In() {
+			refer(fmt.Sprintf("match.namespaces[%d]", i), namespace+"/"+job.AllNamespaces)
+		}
+	default:
+		return nil
+	}
+	j.Namespace = cmp.Or(j.Namespace, job.DefaultNamespace)
 	refer("schedule.on", engine.Follows(&j)...)
 	refer("schedule", engine.Calendars(&j)...)
 	if pool := j.Policy.ConcurrencyKey; strings.Contains(pool, "/") {

@@ -47,8 +47,8 @@ type identity struct {
 	name string
 }
 
-// order is the order of writing: jobs name calendars and pools.
-var order = map[job.Kind]int{job.KindCalendar: 0, job.KindPool: 1, job.KindChannel: 2, job.KindExecutors: 3, job.KindJob: 4}
+// order is the order of writing: jobs and windows name calendars, and jobs pools.
+var order = map[job.Kind]int{job.KindCalendar: 0, job.KindPool: 1, job.KindWindow: 2, job.KindChannel: 3, job.KindExecutors: 4, job.KindJob: 5}
 
 // step is the change of one document.
 type step struct {

@@ -120,7 +120,7 @@ func (s *KindDocuments) Delete(ctx context.Context, who Caller, name Name, expec
 	var named store.NamedError
 	switch {
 	case errors.As(err, &named):
-		return Refuse(client.TypeConflict, phrase.IsNamedBy.Of(named.Job, string(s.kind), name.String()), phrase.ChangeJobsFirst)
+		return Refuse(client.TypeConflict, phrase.IsNamedBy.Of(string(named.Kind), named.Name, string(s.kind), name.String()), phrase.ChangeJobsFirst)
 	case errors.Is(err, store.ErrConflict), errors.Is(err, store.ErrNotFound):
 		return changedMeanwhile(s.kind, name.String())
 	}

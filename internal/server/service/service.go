@@ -114,6 +114,7 @@ type Service struct {
 	Schedules *Schedules
 	Calendars *KindDocuments
 	Pools     *KindDocuments
+	Windows   *KindDocuments
 	Channels  *KindDocuments
 	Listed    *KindDocuments // executors
 	Runs      *Runs
@@ -176,6 +177,7 @@ func New(c Config) (*Service, error) {
 		Schedules:     &Schedules{rules: rules},
 		Calendars:     &KindDocuments{s, rules, job.KindCalendar, c.Store},
 		Pools:         &KindDocuments{s, rules, job.KindPool, c.Store},
+		Windows:       &KindDocuments{s, rules, job.KindWindow, c.Store},
 		Channels:      &KindDocuments{s, rules, job.KindChannel, c.Store},
 		Runs:          runs,
 		Output:        output,

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/belfry-cron/belfry/client"
@@ -8,17 +9,17 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// sharedView has what jobs share: calendars, pools and the names of secrets.
+// sharedView has what jobs share: calendars, pools, windows and the names of secrets.
 type sharedView struct {
 	*Layout
-	Calendars, Pools []sharedRow
-	Secrets          []secretRow
+	Calendars, Pools, Windows []sharedRow
+	Secrets                   []secretRow
 }
 
-// sharedRow is a calendar or a pool.
+// sharedRow is a calendar, a pool or a window.
 type sharedRow struct {
 	Name, Description string
-	Text              string // how many slots a pool has
+	Text              string // how many slots a pool has, or what a window does
 	YAML              string // the document, to copy
 	Lines             []string
 	Version           int64
@@ -41,7 +42,7 @@ func (s *site) shared(p *page) error {
 	for _, kind := range []struct {
 		list func(context.Context, service.Caller, string) ([]job.Document, error)
 		rows *[]sharedRow
-	}{{s.Service.Calendars.List, &v.Calendars}, {s.Service.Pools.List, &v.Pools}} {
+	}{{s.Service.Calendars.List, &v.Calendars}, {s.Service.Pools.List, &v.Pools}, {s.Service.Windows.List, &v.Windows}} {
 		list, err := kind.list(p.ctx(), p.who, namespace)
 		if err != nil {
 			return err
@@ -69,7 +70,7 @@ func (s *site) shared(p *page) error {
 		v.Secrets = append(v.Secrets, row)
 	}
 	v.Commands = []Command{
-		{p.T("shared.calendars"), "belfry calendar list"}, {p.T("shared.pools"), "belfry pool list"},
+		{p.T("shared.calendars"), "belfry calendar list"}, {p.T("shared.pools"), "belfry pool list"}, {p.T("shared.windows"), "belfry window list"},
 		{p.T("shared.secrets"), "belfry secret list"}, {p.T("shared.change"), "belfry apply FILE"},
 	}
 	return p.show("shared", v)
@@ -82,6 +83,8 @@ func (p *page) sharedRow(d job.Document) (row sharedRow, err error) {
 		row.Description, row.Version = clean(d.Calendar.Description), d.Calendar.Version
 	case d.Pool != nil:
 		row.Description, row.Version, row.Text = clean(d.Pool.Description), d.Pool.Version, p.T("shared.slots", "n", d.Pool.Slots.Size)
+	case d.Window != nil:
+		row.Description, row.Version, row.Text = clean(d.Window.Description), d.Window.Version, cmp.Or(string(d.Window.Action), string(job.WindowHold))+" "+d.Window.For.String()
 	}
 	document, err := client.DocumentOf(d)
 	if err != nil {

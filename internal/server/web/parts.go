@@ -28,6 +28,7 @@ type Service struct {
 	Channels      Channels
 	Calendars     Shared
 	Pools         Shared
+	Windows       Shared
 	Secrets       Secrets
 	Notifications Notifications
 	Audit         Audit
@@ -39,7 +40,7 @@ type Service struct {
 func ServiceOf(s *service.Service) Service {
 	return Service{
 		Jobs: s.Jobs, Runs: s.Runs, Output: s.Output, Lines: s.Lines, Documents: s.Documents, Bulk: s.Bulk, Schedules: s.Schedules, Stats: s.Stats, Load: s.Load,
-		Attention: s.Attention, Nodes: s.Nodes, Executors: s.Executors, Channels: s.Channels, Calendars: s.Calendars, Pools: s.Pools, Secrets: s.Secrets, Notifications: s.Notifications, Audit: s.Audit, Access: s.Access, Badges: s.Badges,
+		Attention: s.Attention, Nodes: s.Nodes, Executors: s.Executors, Channels: s.Channels, Calendars: s.Calendars, Pools: s.Pools, Windows: s.Windows, Secrets: s.Secrets, Notifications: s.Notifications, Audit: s.Audit, Access: s.Access, Badges: s.Badges,
 	}
 }
 

@@ -64,7 +64,7 @@ func definitionsOf(uid job.ID) string     { return definitionKeys + string(uid[:
 func idIn(key, prefix string) (id job.ID) { copy(id[:], strings.TrimPrefix(key, prefix)); return id }
 
 // documentLetters are the kinds in keys.
-var documentLetters = map[job.Kind]string{job.KindCalendar: "c/", job.KindPool: "p/", job.KindChannel: "n/", job.KindExecutors: "x/", "": "t/"}
+var documentLetters = map[job.Kind]string{job.KindCalendar: "c/", job.KindPool: "p/", job.KindChannel: "n/", job.KindExecutors: "x/", job.KindWindow: "w/", "": "t/"}
 
 // documentKey returns the key of a document or token.
 func documentKey(kind job.Kind, name string) string {
@@ -259,6 +259,7 @@ type state struct {
 	renewals map[job.ID]renewal
 
 	documents engine.Documents
+	windows   atomic.Pointer[engine.Windows] // nil until they are compiled
 	tokens    map[string]store.Token
 	drains    map[string]*store.Drain
 	numbers   numbers
@@ -408,6 +409,7 @@ func (s *state) install(p *Pair) {
 		s.drains[strings.TrimPrefix(p.Key, drainKeys)] = is
 	case *job.Document:
 		s.documents.Put(*is)
+		s.windows.Store(nil)
 	case *store.Handover:
 		s.handovers.put(is)
 	case lastHandover:
@@ -529,6 +531,7 @@ func (s *state) remove(key string, now time.Time) {
 	case documentIn(key).Kind != "":
 		gone := documentIn(key)
 		delete(s.documents[gone.Kind], gone.Name)
+		s.windows.Store(nil)
 	}
 }
 
@@ -784,7 +787,7 @@ func (s *state) addRun(r *store.Run, apart bool) {
 	s.tell(r)
 	s.runs[r.ID] = r
 	s.index.Put(r)
-	if _, pool := engine.PoolOf(r.Slot); pool || apart {
+	if engine.IsShared(r.Slot) || apart {
 		if s.slots[r.Slot] == nil {
 			s.slots[r.Slot] = &slotRuns{holding: map[job.ID]*store.Run{}, waiting: newOrder(), ready: newOrder()}
 		}
@@ -850,7 +853,7 @@ func (s *state) dropRun(r *store.Run, apart bool) {
 	}
 	delete(s.runs, r.ID)
 	s.index.Remove(r)
-	if _, pool := engine.PoolOf(r.Slot); pool || apart {
+	if engine.IsShared(r.Slot) || apart {
 		if s.slots[r.Slot].drop(r) {
 			delete(s.slots, r.Slot)
 		}

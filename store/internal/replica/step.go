@@ -464,11 +464,19 @@ func (t *tx) lookMembers(n *engine.Need, b *engine.Batch) {
 
 func (t *tx) lookDocuments(n *engine.Need, b *engine.Batch) {
 	s := t.b.state
-	if len(n.Documents) > 0 || n.Tokens || n.Drains {
+	if len(n.Documents) > 0 || n.Tokens || n.Drains || n.Windows {
 		t.saw(documentsKey)
 	}
 	for _, kind := range n.Documents {
 		b.UseDocuments(kind, clone(s.documents[kind]))
+	}
+	if n.Windows {
+		all := s.windows.Load()
+		if all == nil {
+			all = engine.NewWindows(s.documents)
+			s.windows.Store(all)
+		}
+		b.UseWindows(all)
 	}
 	if n.Tokens {
 		b.UseTokens(s.allTokens())

@@ -2,6 +2,9 @@ package sqldb
 
 import (
 	"context"
+	"math/rand/v2"
+	"slices"
+	"strconv"
 
 	"github.com/belfry-cron/belfry/internal/decide/engine"
 	"github.com/belfry-cron/belfry/job"
@@ -38,6 +41,40 @@ func (s *backend) Documents(ctx context.Context, kinds ...job.Kind) (list []job.
 	return list, wrapped(err, "documents")
 }
 
+// windowsName is the setting that changes with each window and calendar. Steps read it with the
+// sessions, and the windows themselves only when it has changed.
+const windowsName = "windows"
+
+// markedWindows are the windows of a mark.
+type markedWindows struct {
+	mark string
+	all  *engine.Windows
+}
+
+// windows returns the windows, from the cache if they are unchanged.
+func (st *step) windows() (*engine.Windows, error) {
+	if known := st.s.windows.Load(); known != nil && known.mark == st.windowsMark {
+		return known.all, nil
+	}
+	documents, err := st.documents(job.KindWindow, job.KindCalendar)
+	if err != nil {
+		return nil, err
+	}
+	read := &markedWindows{st.windowsMark, engine.NewWindows(documents)}
+	st.s.windows.Store(read)
+	return read.all, nil
+}
+
+// markWindows changes the mark of the windows if a step has changed one.
+func (st *step) markWindows(c *engine.Changes) error {
+	marks := func(kind job.Kind) bool { return kind == job.KindWindow || kind == job.KindCalendar }
+	if !slices.ContainsFunc(c.Documents, func(d job.Document) bool { return marks(d.Kind) }) &&
+		!slices.ContainsFunc(c.Dropped, func(d engine.Dropped) bool { return marks(d.Kind) }) {
+		return nil
+	}
+	return st.writeRows(Upsert, st.rows(settings, 1).text(windowsName).text(strconv.FormatUint(rand.Uint64(), 36)))
+}
+
 var documentRows = &Table{Name: "documents", Key: 2, Columns: []Column{
 	{"kind", Text}, {"full_name", Text}, {"uid", Blob}, {"version", Int}, {"definition", Text},
 }}
@@ -48,6 +85,9 @@ var tokenRows = &Table{Name: "tokens", Key: 1, Columns: []Column{
 
 // writeDocuments writes documents, tokens and notes.
 func (st *step) writeDocuments(c *engine.Changes) error {
+	if err := st.markWindows(c); err != nil {
+		return err
+	}
 	documents, tokens := st.rows(documentRows, 0), st.rows(tokenRows, 0)
 	for _, d := range c.Documents {
 		text, err := columns.EncodeDocument(d)

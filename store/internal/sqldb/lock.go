@@ -252,7 +252,7 @@ func (st *step) lockJobs(n *engine.Need, b *engine.Batch, f *lockPlan) error {
 		}, "select id from sessions order by id for update")
 	}
 	if n.Sessions {
-		asked.ask(func(q reader) error { st.sessions = scanMembers(q); return nil }, selectSessions)
+		asked.ask(func(q reader) error { st.sessions, st.windowsMark = scanMembers(q); return nil }, selectSessions)
 	}
 	if len(n.Runs) > 0 {
 		asked.ask(st.readFollowers, selectFollowed, int64(followsMax))

@@ -16,23 +16,24 @@ import (
 // aboutsMax bounds the remembered sessions: more than there are at a time.
 const aboutsMax = 10_000
 
-// members returns all sessions by id.
-func (t *tx) members() ([]ledger.Member, error) {
+// members returns all sessions by id, and the mark of the windows.
+func (t *tx) members() (list []ledger.Member, windows string, err error) {
 	q := t.query(selectSessions)
-	list := scanMembers(q)
+	list, windows = scanMembers(q)
 	if err := q.Err(); err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	return t.described(list)
+	list, err = t.described(list)
+	return list, windows, err
 }
 
 // selectSessions reads what changes about sessions, for scanMembers.
 const selectSessions = `select s.id, s.joined, s.renewed, s.steady, s.before_gap, s.leaving, s.reaped, s.running, s.ready, s.unreported, s.clock_ahead,
-	coalesce(d.since, 0), coalesce(d.made_by, ''), coalesce(d.reason, '')
+	coalesce(d.since, 0), coalesce(d.made_by, ''), coalesce(d.reason, ''), coalesce((select value from settings where name = '` + windowsName + `'), '')
 	from sessions s left join drains d on d.node = s.node order by s.id`
 
-// scanMembers reads sessions that described completes.
-func scanMembers(q reader) (list []ledger.Member) {
+// scanMembers reads sessions that described completes, and the mark of the windows.
+func scanMembers(q reader) (list []ledger.Member, windows string) {
 	for q.Next() {
 		row := ledger.Member{Session: store.Session{ID: q.id()}}
 		row.Joined, row.Renewed, row.Steady, row.BeforeGap, row.Leaving, row.Over = q.time(), q.time(), q.time(), q.time(), q.bool(), q.bool()
@@ -40,9 +41,10 @@ func scanMembers(q reader) (list []ledger.Member) {
 		if d := (store.Drain{Since: q.time(), By: q.Text(), Reason: q.Text()}); !d.Since.IsZero() {
 			row.Drain = &d
 		}
+		windows = q.Text()
 		list = append(list, row)
 	}
-	return list
+	return list, windows
 }
 
 // described completes sessions with their immutable data, from the cache or the store. It
@@ -95,7 +97,7 @@ func (t *tx) described(list []ledger.Member) ([]ledger.Member, error) {
 // Members implements [ledger.Backend].
 func (s *backend) Members(ctx context.Context) (list []ledger.Member, err error) {
 	err = s.read(ctx, func(t *tx) error {
-		list, err = t.members()
+		list, _, err = t.members()
 		return err
 	})
 	return list, err

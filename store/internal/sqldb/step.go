@@ -31,6 +31,8 @@ type step struct {
 	// locks and pools are the held locks.
 	locks, pools map[string]bool
 	sessions     []ledger.Member // nil until they are read
+	// windowsMark is the mark of the windows that was read with the sessions.
+	windowsMark string
 	// followers are the jobs that follow a job, nil until they are read; many is set if some are
 	// missing.
 	followers map[string][]job.ID
@@ -597,7 +599,7 @@ func (st *step) loadMembers(n *engine.Need, b *engine.Batch) error {
 	}
 	if n.Sessions && st.sessions == nil {
 		var err error
-		if st.sessions, err = st.members(); err != nil {
+		if st.sessions, st.windowsMark, err = st.members(); err != nil {
 			return err
 		}
 	}
@@ -629,6 +631,13 @@ func (st *step) loadMembers(n *engine.Need, b *engine.Batch) error {
 }
 
 func (st *step) loadDocuments(n *engine.Need, b *engine.Batch) error {
+	if n.Windows {
+		all, err := st.windows()
+		if err != nil {
+			return err
+		}
+		b.UseWindows(all)
+	}
 	if len(n.Documents) > 0 {
 		all, err := st.documents(n.Documents...)
 		if err != nil {

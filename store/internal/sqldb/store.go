@@ -42,6 +42,7 @@ import (
 	"math"
 	mathrand "math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/belfry-cron/belfry/internal/events"
@@ -120,6 +121,7 @@ type backend struct {
 	clock       clock
 	definitions cache.Map[job.ID, *definition]   // committed definitions, by the uid of the job
 	abouts      cache.Map[job.ID, store.Session] // the constant fields of sessions
+	windows     atomic.Pointer[markedWindows]
 	follows     following
 	puts        puts
 	hot         hot
