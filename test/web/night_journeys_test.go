@@ -61,13 +61,20 @@ func TestJourneysOfTheNight(t *testing.T) {
 	j.until("the failed run", `location.pathname.startsWith("/runs/") && document.querySelector("#why")?.textContent.includes("status 503, expected 200 to 299")`)
 	j.took("open the failed run", 1)
 
+	change := `a[href="/jobs/` + changed + `/definition?version=2&since=1"]`
+	row = j.onOverview(changed)
+	j.press(row + `.closest("details").querySelector("summary")`) // another job fails with the same error
+	j.press(row + ".querySelector('" + change + "')")
+	j.until("the change", `location.pathname.endsWith("/definition") && [...document.querySelectorAll(".diff .add, .diff2 .add")].some(line => line.textContent.includes("/v3/prices.csv"))`)
+	j.took("see from the overview what changed", 2)
+
 	run := on.must(t, "run", "list", "--job", changed, "--outcome", "failed", "--limit", "1", "-o", "name")
 	j.open("/runs/" + run[strings.LastIndex(run, "/")+1:])
 	j.until("what changed since it worked", `document.querySelector("#why").textContent.includes("Failing since version 2. It changed: run.shell.")`)
 	if host := value[string](b, `[...document.querySelectorAll("main svg text")].map(text => text.textContent).find(text => text.includes("compute.internal")) ?? ""`); host != "" {
 		t.Errorf("the attempts are drawn with a whole host name: %q", host)
 	}
-	j.press(`document.querySelector('#why a[href*="/definition?version=2&since=1"]')`)
+	j.press(`document.querySelector('#why ` + change + `')`)
 	j.until("the change", `location.pathname.endsWith("/definition") && [...document.querySelectorAll(".diff .add, .diff2 .add")].some(line => line.textContent.includes("/v3/prices.csv"))`)
 	j.took("see the change since it worked", 1)
 	j.open("/jobs/" + changed)

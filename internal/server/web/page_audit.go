@@ -1,7 +1,6 @@
 package web
 
 import (
-	"fmt"
 	"net/url"
 	"slices"
 	"strings"
@@ -125,7 +124,7 @@ func (p *page) auditRow(c *client.AuditRecord) auditRow {
 		row.Fields = append(row.Fields, fieldChange{f.Path, clean(f.Before), clean(f.After)})
 	}
 	if row.Address != "" && c.Version > 1 {
-		row.Compare = fmt.Sprintf("%s/definition?version=%d&since=%d", row.Address, c.Version, c.Version-1)
+		row.Compare = changeAddress(row.Address, c.Version, c.Version-1)
 	}
 	return row
 }

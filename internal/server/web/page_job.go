@@ -334,9 +334,14 @@ func (p *page) failing(recent []client.Run, address string) *failingSince {
 	f := &failingSince{Count: len(failed), Version: first.Version, Since: p.at(first.Scheduled), Text: p.withCause(p.reason(failed[0].Value()), failed[0].Reason, &failed[0].Failure)}
 	if n < len(recent) && first.Version > recent[n].Version && recent[n].Version > 0 {
 		f.Before, f.SameVersion = recent[n].Version, true
-		f.Compare = fmt.Sprintf("%s/definition?version=%d&since=%d", address, f.Version, f.Before)
+		f.Compare = changeAddress(address, f.Version, f.Before)
 	}
 	return f
+}
+
+// changeAddress is the page that shows how two versions of a job differ.
+func changeAddress(job string, version, since int64) string {
+	return fmt.Sprintf("%s/definition?version=%d&since=%d", job, version, since)
 }
 
 // summary says how the last runs went.

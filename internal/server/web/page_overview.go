@@ -60,6 +60,7 @@ type need struct {
 	IsMine          bool
 	Until           []string // the ends that a snooze may have
 	Version         int64    // with which its failures began
+	Change          string   // the page that shows what the version changed
 	// Others are jobs that fail with the same error, Alike its text without what differs between them, Print its
 	// fingerprint, and Again the runs that a retry of all repeats.
 	Others []need
@@ -375,6 +376,7 @@ func (p *page) need(a *client.Attention) need {
 		n.Pause, n.Times = true, p.T("overview.failures", "n", a.Count)
 		if n.Version = a.SinceVersion; n.Version > 0 {
 			n.Times += p.T("comma") + p.T("overview.with_version", "v", n.Version)
+			n.Change = changeAddress(n.Address, n.Version, n.Version-1)
 		}
 		if !a.Run.IsZero() {
 			n.Retry, n.Print, n.Alike = a.Run.String(), a.CauseFingerprint, clean(reason.Alike(cmp.Or(a.Cause, a.Text)))

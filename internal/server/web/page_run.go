@@ -433,7 +433,7 @@ func (p *page) runFacts(v *runView, usual time.Duration) []fact {
 	if v.Latest > 0 {
 		list = append(list, fact{
 			Name: p.T("run.changed_since"), Value: fmt.Sprintf("v%d → v%d", r.Version, v.Latest),
-			Link: fmt.Sprintf("/jobs/%s/definition?version=%d&since=%d", r.Job, v.Latest, r.Version),
+			Link: changeAddress("/jobs/"+r.Job, v.Latest, r.Version),
 		})
 	}
 	if r.Pool != "" {
