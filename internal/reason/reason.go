@@ -98,6 +98,9 @@ func add(name, english, chinese string, do advice, kinds ...reflect.Type) *Code 
 // Is reports whether a reason has the code.
 func (c *Code) Is(r job.Reason) bool { return r.Code() == c.Name }
 
+// Explains reports whether a reason has the code, or names one that has it as its cause.
+func (c *Code) Explains(r job.Reason) bool { return c.Is(r) || c.Is(Inner(r, "why")) }
+
 // Arg returns an argument of a reason with this code as text, "" for none.
 func (c *Code) Arg(r job.Reason, name string) string {
 	text, _ := r.Args()[name].(string)

@@ -61,7 +61,7 @@ var windowTests = []test{
 		e.clock.Advance(2 * time.Second)
 		e.claim(e.a, runs[0], store.Waiting)
 		e.claim(e.a, runs[1], store.Waiting)
-		e.gone(runs[0].Run, job.OutcomeMissed)
+		e.gone(runs[0].Run, job.OutcomeSkipped)
 		r := e.run(runs[1].Run)
 		if r.State != job.StateReady || !r.Due.Equal(until) || !r.FirstDue.Equal(due) || !r.IsPostponed() || !reason.InWindow.Is(r.Reason) {
 			e.Errorf("the held run is %+v", r)
@@ -85,7 +85,7 @@ var windowTests = []test{
 			for i, a := range runs {
 				e.claim(e.a, a, want[i])
 				if want[i] == store.Skipped {
-					e.gone(a.Run, job.OutcomeMissed)
+					e.gone(a.Run, job.OutcomeSkipped)
 				}
 			}
 			e.must(e.DeleteDocument(e.ctx, job.KindWindow, "default/w", store.AnyVersion, "ann"))

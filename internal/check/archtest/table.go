@@ -203,7 +203,7 @@ var table = map[string]line{
 		testImports: []string{"store/memory"},
 	},
 	"internal/server/notify": {
-		imports:     []string{"job", "store", "internal/decide/notification", "internal/node/secret", "internal/phrase", "internal/sys/failurelog"},
+		imports:     []string{"job", "store", "internal/decide/notification", "internal/node/secret", "internal/phrase", "internal/reason", "internal/sys/failurelog"},
 		testImports: []string{"store/memory", "internal/check/logtest"},
 	},
 	"internal/decide/account": {

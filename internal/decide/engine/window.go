@@ -144,7 +144,7 @@ func (b *Batch) inWindow(j *Job, m *member, open *Opening) store.ClaimOutcome {
 		return b.answer(store.Early, m) // the window has just opened: see lookWindowOf
 	}
 	if why, ends := b.endsInWindow(j, m, why); ends {
-		b.conclude(m, job.OutcomeMissed, why)
+		b.conclude(m, job.OutcomeSkipped, why)
 		return b.answer(store.Skipped, m)
 	}
 	b.giveUp(m)
@@ -179,7 +179,7 @@ func (b *Batch) endsInWindow(j *Job, m *member, why job.Reason) (_ job.Reason, e
 		case o.Scheduled.After(m.Scheduled):
 			return reason.MissedLatest.Of(why), true
 		case o.Scheduled.Before(m.Scheduled):
-			b.conclude(o, job.OutcomeMissed, reason.MissedLatest.Of(why))
+			b.conclude(o, job.OutcomeSkipped, reason.MissedLatest.Of(why))
 		}
 	}
 	switch {

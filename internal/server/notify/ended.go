@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/internal/decide/notification"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -97,6 +98,7 @@ func (n *Notifier) events(ctx context.Context, entries []store.FeedEntry) (list 
 		case r.Attempt.Outcome == job.OutcomeMissed:
 			e.Kind, e.Lasting = job.NoticeMissed, false
 			list = append(list, e)
+		case reason.InWindow.Explains(r.Attempt.Reason): // the people who opened the window know
 		case r.Attempt.Outcome == job.OutcomeSkipped:
 			e.Kind, e.InARow, e.Attempt = job.NoticeSkipped, skippedInARow(recent(e.UID)), 0
 			list = append(list, e)

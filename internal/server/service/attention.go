@@ -242,7 +242,7 @@ func (s *Attention) late(ctx context.Context, of scope, now time.Time) (list []c
 		return nil, err
 	}
 	before := now.Add(-lateAfter)
-	runs = slices.DeleteFunc(runs, func(r store.Run) bool { return r.Due.After(before) && !r.IsPostponed() })
+	runs = slices.DeleteFunc(runs, func(r store.Run) bool { return r.Due.After(before) && !r.IsPostponed() || reason.InWindow.Is(r.Reason) })
 	if err := s.runs.explain(ctx, runs); err != nil {
 		return nil, err
 	}

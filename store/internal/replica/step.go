@@ -342,9 +342,10 @@ func (t *tx) slot(need *engine.SlotNeed, b *engine.Batch, f *loadResult, now tim
 		in = &slotRuns{}
 	}
 	queued := in.queued // of all waiting runs
-	if name, pool := engine.PoolOf(need.Key); pool {
+	if engine.IsShared(need.Key) {
 		t.saw(slotKeys + need.Key)
 		t.saw(documentsKey)
+		name, _ := engine.PoolOf(need.Key)
 		if d, ok := s.documents[job.KindPool][name]; ok {
 			b.AddPool(name, d.Pool.Slots.Size)
 		}

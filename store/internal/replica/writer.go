@@ -198,7 +198,7 @@ func (w *writer) tieFlows(c *engine.Changes) {
 }
 
 func (w *writer) touch(r *store.Run) {
-	if _, pool := engine.PoolOf(r.Slot); !pool {
+	if !engine.IsShared(r.Slot) {
 		return
 	}
 	if other, known := w.pools[r.Slot]; known {
@@ -299,7 +299,7 @@ func (w *writer) handOn(sessions []job.ID) (more []job.ID) {
 		left -= len(list)
 		isMore := len(list) < len(ready)
 		for _, r := range list {
-			if _, pool := engine.PoolOf(r.Slot); pool {
+			if engine.IsShared(r.Slot) {
 				if pools == 0 {
 					isMore = true
 					continue
