@@ -768,6 +768,10 @@ policy: {success: {match: 'd.ne'}}
 			eventually(t, "the log says so", func() bool {
 				return s.log.lines("attempt 1 has not ended 1 s after it started") == 1
 			})
+			eventually(t, "a second since the command began, and not only since its claim", func() bool {
+				run := s.run(id)
+				return !run.Started.IsZero() && time.Since(run.Started) > time.Second
+			})
 			f.touch(t, "slow")
 			if run := s.ended(id); !strings.HasPrefix(run.Unmet, "attempt 1 took ") || !strings.HasSuffix(run.Unmet, ", expected was less than 1 s") {
 				t.Errorf("the mark is %q", run.Unmet)
