@@ -113,8 +113,8 @@ run: ## run belfry; other arguments: make run ARGS="next '@daily' -n 3"
 build: ## build ./belfry, one static file
 	CGO_ENABLED=0 $(GO) build -trimpath -o belfry ./cmd/belfry
 
-release: ## build the release VERSION (1.2.3) into dist: programs, packages, an image, checksums
-	$(GO) -C packaging run . -version "$(VERSION)" -dir "$(CURDIR)/dist"
+release: ## build the release VERSION (1.2.3) into dist: programs, packages, images, checksums; KEY= signs these with a key of minisign
+	$(GO) -C packaging run . -version "$(VERSION)" -dir "$(CURDIR)/dist"$(if $(KEY), -key "$(abspath $(KEY))")
 
 test: ## run all tests, on database servers too; 12 to 27 minutes on two cores. As root on Debian it says what is missing and installs it; DEPS=no installs nothing and leaves those tests out
 	@echo 'Running all tests. They start database servers of their own in temporary directories.'

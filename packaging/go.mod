@@ -5,6 +5,7 @@ go 1.26.0
 replace github.com/belfry-cron/belfry => ../
 
 require (
+	aead.dev/minisign v0.3.0
 	github.com/CycloneDX/cyclonedx-go v0.9.3
 	github.com/belfry-cron/belfry v0.0.0
 	github.com/google/go-containerregistry v0.20.6

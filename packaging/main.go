@@ -21,6 +21,7 @@ func main() {
 	dir := flag.String("dir", "../dist", "the directory for the files; existing files are replaced")
 	only := flag.String("platforms", "", "the platforms, as in linux/amd64,darwin/arm64; default: all")
 	bare := flag.Bool("bare", false, "make only the image without a shell, which needs no packages of Debian")
+	key := flag.String("key", "", "a file with a private key of minisign, which signs the checksums; its password is in "+passwordVariable)
 	pin := flag.Bool("pin", false, "write debian.list with the versions that apt has now, and make nothing else")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -35,7 +36,7 @@ func main() {
 		}
 		return
 	}
-	r := release{version: *version, dir: *dir, platforms: platforms, bare: *bare, debs: debianList}
+	r := release{version: *version, dir: *dir, platforms: platforms, bare: *bare, debs: debianList, key: *key}
 	if *only != "" {
 		r.platforms = nil
 		for _, name := range strings.Split(*only, ",") {

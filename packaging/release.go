@@ -3,10 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -41,6 +38,7 @@ type release struct {
 	platforms []platform
 	bare      bool   // only the image without packages of Debian
 	debs      string // the list of these packages
+	key       string // the file of the private key that signs, "" for none
 
 	program string    // in tests: a built program for all platforms
 	root    string    // of the repository
@@ -61,6 +59,11 @@ func (r *release) make(ctx context.Context) error {
 	}
 	if r.date, err = r.dateOf(ctx); err != nil {
 		return err
+	}
+	if r.key != "" {
+		if err := r.maySign(ctx); err != nil {
+			return err
+		}
 	}
 	if err := os.MkdirAll(r.dir, 0o755); err != nil {
 		return err
@@ -113,7 +116,14 @@ func (r *release) make(ctx context.Context) error {
 		}
 		made = append(made, names...)
 	}
-	return r.checksums(made)
+	provenance, err := r.provenance(ctx, made)
+	if err != nil {
+		return fmt.Errorf("provenance: %w", err)
+	}
+	if err := r.checksums(append(made, provenance)); err != nil || r.key == "" {
+		return err
+	}
+	return r.sign()
 }
 
 // dateOf returns the date of the commit, or SOURCE_DATE_EPOCH if set.
@@ -168,17 +178,11 @@ func (r *release) command(ctx context.Context, environment []string, name string
 func (r *release) checksums(names []string) error {
 	var list strings.Builder
 	for _, name := range names {
-		f, err := os.Open(filepath.Join(r.dir, name))
+		sum, err := sumOf(filepath.Join(r.dir, name))
 		if err != nil {
 			return err
 		}
-		sum := sha256.New()
-		_, err = io.Copy(sum, f)
-		f.Close()
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(&list, "%s  %s\n", hex.EncodeToString(sum.Sum(nil)), name)
+		fmt.Fprintf(&list, "%s  %s\n", sum, name)
 	}
-	return os.WriteFile(filepath.Join(r.dir, "SHA256SUMS"), []byte(list.String()), 0o644)
+	return os.WriteFile(filepath.Join(r.dir, checksumsName), []byte(list.String()), 0o644)
 }

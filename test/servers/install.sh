@@ -33,6 +33,7 @@ has gcc || needs gcc 'the search of the model, and the race detector'
 has python3 || needs python3 'the worker in Python'
 has node || needs nodejs 'the client in TypeScript that is made from the description of the API'
 has debootstrap || needs debootstrap 'the Debian in which packages are installed'
+has minisign || needs minisign 'the signature of a release'
 has rpm || needs rpm 'the packages for Fedora and its like'
 
 if [ "${1:-}" = missing ]; then
