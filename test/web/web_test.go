@@ -51,7 +51,7 @@ const navigationLeft = "net::ERR_ABORTED"
 var belfry struct {
 	program, dir string
 	*served
-	browser context.Context
+	browser func() context.Context
 	axe     string
 }
 
@@ -90,19 +90,24 @@ func run(m *testing.M) int {
 	if belfry.axe, err = axe(); err != nil {
 		panic(fmt.Sprintf("the tests of accessibility need axe-core: %v", err))
 	}
+	browser, stop, err := chromium()
+	if err != nil {
+		panic(fmt.Sprintf("start Chromium, which test/servers/install.sh installs: %v", err))
+	}
+	defer stop()
+	belfry.browser = func() context.Context { return browser }
+	return m.Run()
+}
+
+// chromium starts a browser.
+func chromium() (browser context.Context, stop func(), err error) {
 	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.Flag("force-color-profile", "srgb"), chromedp.DisableGPU, chromedp.WSURLReadTimeout(patience))
 	if os.Geteuid() == 0 {
 		options = append(options, chromedp.NoSandbox)
 	}
-	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
-	defer stop()
-	var cancel context.CancelFunc
-	belfry.browser, cancel = chromedp.NewContext(allocator, chromedp.WithBrowserOption(chromedp.WithDialTimeout(patience)))
-	defer cancel()
-	if err := chromedp.Run(belfry.browser); err != nil {
-		panic(fmt.Sprintf("start Chromium, which test/servers/install.sh installs: %v", err))
-	}
-	return m.Run()
+	allocator, end := chromedp.NewExecAllocator(context.Background(), options...)
+	browser, cancel := chromedp.NewContext(allocator, chromedp.WithBrowserOption(chromedp.WithDialTimeout(patience)))
+	return browser, func() { cancel(); end() }, chromedp.Run(browser)
 }
 
 // serve starts a server on an address of loopback, "" for any that is free, and waits until it
@@ -250,7 +255,7 @@ var seen = emulation.SetFocusEmulationEnabled(true)
 // newStranger opens a tab on a server.
 func newStranger(t *testing.T, on *served) *tab {
 	t.Helper()
-	browser := cdp.WithExecutor(belfry.browser, chromedp.FromContext(belfry.browser).Browser)
+	browser := cdp.WithExecutor(belfry.browser(), chromedp.FromContext(belfry.browser()).Browser)
 	profile, err := target.CreateBrowserContext().Do(browser)
 	if err != nil {
 		t.Fatalf("make a profile: %v", err)
@@ -261,7 +266,7 @@ func newStranger(t *testing.T, on *served) *tab {
 	if err != nil {
 		t.Fatalf("open a window: %v", err)
 	}
-	ctx, cancel := chromedp.NewContext(belfry.browser, chromedp.WithTargetID(id))
+	ctx, cancel := chromedp.NewContext(belfry.browser(), chromedp.WithTargetID(id))
 	t.Cleanup(cancel)
 	b := &tab{Context: ctx, t: t, on: on, profile: profile}
 	chromedp.ListenTarget(ctx, b.hear)
