@@ -255,7 +255,7 @@ func (b *Batch) ReuseMemory() { b.reuseMemory = true }
 func (b *Batch) PoolStep(most int) { b.poolStep = most }
 
 // Reset begins another step, in place of [NewBatch]. Unless the batch is Fleeting, the result
-// of [Changes] of the previous step may still be in use, except for Removed.
+// of [Changes] of the previous step may still be in use.
 func (b *Batch) Reset(now time.Time) {
 	if len(b.runs) > resetMax {
 		guarded, fleeting, poolStep, ownFlows := b.facts.guarded, b.reuseMemory, b.poolStep, b.ownFlows
@@ -264,7 +264,7 @@ func (b *Batch) Reset(now time.Time) {
 		return
 	}
 	for _, m := range b.added {
-		if !m.saved || m.removed || b.reuseMemory {
+		if !m.saved || b.reuseMemory {
 			b.spare = append(b.spare, m)
 		}
 	}
