@@ -272,8 +272,11 @@ func (c *World) hadNotEnded(s *statement) bool {
 		return false
 	}
 	return slices.ContainsFunc(s.when, func(at time.Time) bool {
-		if c.Holds(run.ID, at) {
-			return c.ran(run.ID, at)
+		if c.Holds(run.ID, at) && c.ran(run.ID, at) {
+			return true
+		}
+		if c.Holds(run.ID, at.Add(time.Microsecond)) { // not ended by the step at this moment; stores keep microseconds
+			return false
 		}
 		return len(list) == 0 || !Final(list).Final || !Final(list).Attempt.Ended.Before(at) // between two attempts, or before the first
 	})
