@@ -157,10 +157,13 @@ func (r *RunSpec) AsCommand() (user string, needsShell, isCommand bool) {
 	return s.User, !plain, true
 }
 
-// NodeDir returns the directory of a node that a command names as its working directory, "" for none.
-func (r *RunSpec) NodeDir() string {
+// NodePaths returns the working directory and the interpreter that a command names on its node, "" for none.
+func (r *RunSpec) NodePaths() (dir, interpreter string) {
 	if r.Shell == nil {
-		return ""
+		return "", ""
 	}
-	return r.Shell.Dir
+	if len(r.Shell.Interpreter) > 0 {
+		interpreter = r.Shell.Interpreter[0]
+	}
+	return r.Shell.Dir, interpreter
 }

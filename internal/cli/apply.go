@@ -124,6 +124,9 @@ func apply(ctx context.Context, env Env, ask applyFlags) error {
 	if err != nil {
 		return v.placed(server.env, server.refused(err))
 	}
+	if server.local {
+		warnOfMissing(v.documents, applied)
+	}
 	warn(env, applied)
 	return showList(env, ask.output, applied.Results, "", resultName, func(w io.Writer) { applyText(w, env, applied) })
 }

@@ -153,8 +153,8 @@ func importCrontabs(ctx context.Context, env Env, ask importFlags, files []strin
 	if !ask.apply {
 		return showImport(env, ask, tables, documents, bad)
 	}
+	importText(env.Stderr, styleFor(env, env.StderrIsTerminal), tables, true)
 	if bad > 0 && !ask.skip {
-		importText(env.Stderr, styleFor(env, env.StderrIsTerminal), tables, true)
 		return failed("%s no job, and nothing was changed", makes(bad)).withHint("--skip-errors imports the other lines")
 	}
 	if len(documents) == 0 && !ask.prune {
@@ -264,23 +264,38 @@ func (t *cronTable) notesOf(env Env, d job.Document) (notes []phrase.Text) {
 	for _, w := range d.Warnings(job.Now(env.Now())) {
 		notes = append(notes, phrase.OfError(job.Problems{w}))
 	}
-	if dir := missingDir(d); dir != "" && t.read == nil { // others run their jobs elsewhere
-		notes = append(notes, phrase.NoHomeHere.Of(dir))
+	if t.read == nil { // others run their jobs elsewhere
+		notes = append(notes, missingOfLine(d)...)
 	}
 	return notes
 }
 
-// missingDir returns the working directory of a job if this machine lacks it. A directory that this user
-// may not see counts as present.
-func missingDir(d job.Document) string {
+// missingOfLine says which of HOME and SHELL of a line this machine lacks, so that its job fails here.
+func missingOfLine(d job.Document) (texts []phrase.Text) {
+	dir, program := missingHere(d)
+	if dir != "" {
+		texts = append(texts, phrase.NoHomeHere.Of(dir))
+	}
+	if program != "" {
+		texts = append(texts, phrase.NoShellHere.Of(program))
+	}
+	return texts
+}
+
+// missingHere returns the working directory of a job and the path of its interpreter if this machine lacks
+// them. What this user may not see counts as present.
+func missingHere(d job.Document) (dir, program string) {
 	if d.Job == nil {
-		return ""
+		return "", ""
 	}
-	dir := d.Job.Run.NodeDir()
-	if _, err := os.Stat(dir); dir == "" || !errors.Is(err, fs.ErrNotExist) {
-		return ""
+	missing := func(path string) string {
+		if _, err := os.Stat(path); !filepath.IsAbs(path) || !errors.Is(err, fs.ErrNotExist) {
+			return ""
+		}
+		return path
 	}
-	return dir
+	dir, program = d.Job.Run.NodePaths()
+	return missing(dir), missing(program)
 }
 
 // askForMail asks on a terminal for the mail server if lines have MAILTO, and fills in the sender.

@@ -58,6 +58,10 @@ func applyImport(ctx context.Context, env Env, ask importFlags, tables []cronTab
 		}
 		env.tell("no line needs another user: nothing to allow\n")
 	}
+	if ask.commentOut {
+		barMissing(documents, would)
+		barred, _ = barredOf(would, documents)
+	}
 	if ask.commentOut && len(barred) > 0 {
 		var notes remarks
 		for _, i := range barred {
@@ -65,7 +69,7 @@ func applyImport(ctx context.Context, env Env, ask importFlags, tables []cronTab
 		}
 		notes.tell(env)
 		if !ask.skip {
-			f := failed("no node may run the %s of %s, and nothing was changed", jobsOf(len(barred)), counted(len(barred), "line"))
+			f := failed("the %s of %s cannot run, and nothing was changed", jobsOf(len(barred)), counted(len(barred), "line"))
 			if len(users) > 0 {
 				return f.withHint("--allow-users writes %s into the configuration of the server on this machine; --skip-errors imports the other lines", strings.Join(users, ", "))
 			}
@@ -77,6 +81,9 @@ func applyImport(ctx context.Context, env Env, ask importFlags, tables []cronTab
 				return would.Results[i].Result == client.Created && documentName(v.documents[i]) == documentName(d) && v.documents[i].Kind == d.Kind
 			})
 		})
+		if len(documents) == 0 && !ask.prune {
+			return failed("no line was imported")
+		}
 		v.documents = documents
 		if request, err = v.request(server.namespace); err != nil {
 			return err
@@ -92,8 +99,12 @@ func applyImport(ctx context.Context, env Env, ask importFlags, tables []cronTab
 	if err != nil {
 		return v.placed(server.env, server.refused(err))
 	}
-	if ask.still == "" { // cron runs its lines on this machine
-		warnOfMissingDirs(documents, applied)
+	switch {
+	case ask.still != "": // others run their jobs elsewhere
+	case ask.commentOut:
+		barMissing(documents, applied)
+	default:
+		warnOfMissing(documents, applied)
 	}
 	warn(env, applied)
 	if err := showList(env, ask.output, applied.Results, "", resultName, func(w io.Writer) { applyText(w, env, applied) }); err != nil {
@@ -166,6 +177,16 @@ func barredOf(applied client.Applied, documents []job.Document) (barred []int, u
 	}
 	slices.Sort(users)
 	return barred, users
+}
+
+// barMissing bars jobs that would fail on this machine, where cron runs their lines: Debian's cron, for one,
+// starts a command elsewhere if its directory is missing.
+func barMissing(documents []job.Document, applied client.Applied) {
+	for i, d := range documents { // deletions follow
+		for _, text := range missingOfLine(d) {
+			applied.Results[i].Barred = cmp.Or(applied.Results[i].Barred, text.String())
+		}
+	}
 }
 
 // allow writes users into the configuration of the server on this machine.

@@ -80,8 +80,8 @@ func importForeign(ctx context.Context, env Env, ask importFlags, from origin, t
 	if !ask.apply {
 		return showImport(env, ask, tables, documents, bad)
 	}
+	importText(env.Stderr, styleFor(env, env.StderrIsTerminal), tables, true)
 	if bad > 0 && !ask.skip {
-		importText(env.Stderr, styleFor(env, env.StderrIsTerminal), tables, true)
 		return failed("%s no job, and nothing was changed", makes(bad)).withHint("--skip-errors imports the others")
 	}
 	if len(documents) == 0 && !ask.prune {

@@ -198,16 +198,20 @@ func validateOn(ctx context.Context, env Env, ask sources) (client.Applied, erro
 	request.DryRun = true
 	applied, err := server.Apply(ctx, request)
 	if err == nil && server.local {
-		warnOfMissingDirs(v.documents, applied)
+		warnOfMissing(v.documents, applied)
 	}
 	return applied, v.placed(server.env, server.refused(err))
 }
 
-// warnOfMissingDirs adds warnings of working directories that this machine lacks.
-func warnOfMissingDirs(documents []job.Document, applied client.Applied) {
+// warnOfMissing adds warnings of working directories and interpreters that this machine lacks.
+func warnOfMissing(documents []job.Document, applied client.Applied) {
 	for i, d := range documents { // deletions follow
-		if dir := missingDir(d); dir != "" {
+		dir, program := missingHere(d)
+		if dir != "" {
 			applied.Results[i].Warnings = append(applied.Results[i].Warnings, phrase.NoDirHere.Of(dir).String())
+		}
+		if program != "" {
+			applied.Results[i].Warnings = append(applied.Results[i].Warnings, phrase.NoProgramHere.Of(program).String())
 		}
 	}
 }

@@ -30,6 +30,8 @@ var (
 	NoDirHere         = one[string]("no_dir_here", "run.dir: this machine has no directory {dir}, so that runs of the job fail here: make it, or name another", "run.dir：本机没有目录 {dir}，因此任务在本机的运行会失败：请创建该目录，或指定其他目录")
 	NoUserHere        = one[string]("no_user_here", "this machine has no user {user}", "本机没有用户 {user}")
 	NoHomeHere        = one[string]("no_home_here", "this machine has no directory {dir}, so that runs of the job fail here: make it, or set HOME= to another above the line", "本机没有目录 {dir}，因此任务在本机的运行会失败：请创建该目录，或在该行之前用 HOME= 指定其他目录")
+	NoProgramHere     = one[string]("no_program_here", "run.shell.interpreter: this machine has no program {program}, so that runs of the job fail here: install it, or name another", "run.shell.interpreter：本机没有程序 {program}，因此任务在本机的运行会失败：请安装该程序，或指定其他程序")
+	NoShellHere       = one[string]("no_shell_here", "this machine has no program {program}, so that runs of the job fail here: install it, or set SHELL= to another above the line", "本机没有程序 {program}，因此任务在本机的运行会失败：请安装该程序，或在该行之前用 SHELL= 指定其他程序")
 	NotMailed         = one[string]("not_mailed", "output is kept and not mailed to {addresses}, here and below", "此处及以下的输出会保存，不会邮寄给 {addresses}")
 	FailuresMailed    = one[[]string]("failures_mailed", "failures are mailed to {addresses}, here and below; output is kept, and that of successes is not mailed", "此处及以下的失败会邮寄给 {addresses}；输出会保存，成功运行的输出不会邮寄")
 	NoMoreRights      = none("no_more_rights", "sudo and the like gain no rights in a job: name the user in run.user, and leave them out", "任务中的 sudo 等命令不能提升权限：请在 run.user 中指定用户，并去掉它们")
