@@ -335,6 +335,15 @@ func (c *Client) Load(ctx context.Context, q LoadQuery) (Load, error) {
 	return answer, c.do(ctx, call{method: http.MethodGet, path: "/load", query: query, answer: &answer})
 }
 
+// Openings returns when maintenance windows that concern a namespace, or any, are open within a
+// time span.
+func (c *Client) Openings(ctx context.Context, namespace string, from, to time.Time) (Page[Opening], error) {
+	query := values("namespace", namespace)
+	setSpan(query, from, to, 0)
+	var page Page[Opening]
+	return page, c.do(ctx, call{method: http.MethodGet, path: "/load/windows", query: query, answer: &page})
+}
+
 // DueJobs returns the jobs that fall due within a time span, each once, by due time: at
 // most count; 0 is the server's default.
 func (c *Client) DueJobs(ctx context.Context, namespace string, from, to time.Time, most int) (Page[DueJob], error) {

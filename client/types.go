@@ -160,6 +160,7 @@ type Run struct {
 	Params      map[string]string `json:"params,omitempty" doc:"The parameters that were given."`
 	Parent      job.ID            `json:"parent,omitzero" doc:"The run that made this one."`
 	RetryOf     job.ID            `json:"retry_of,omitzero" doc:"The run that this one repeats."`
+	Window      *Opening          `json:"window,omitempty" doc:"The maintenance window that is open for the job, in which a run by hand starts all the same. Only in the answer that creates the run."`
 	Retried     *RetryRequest     `json:"retried,omitempty" doc:"Of a flow that is run again: which of its steps."`
 
 	ExitCode    *int            `json:"exit_code,omitempty" doc:"The exit code of the latest attempt, unless a signal ended the command."`
@@ -211,6 +212,16 @@ type Attempt struct {
 type Occurrence struct {
 	Scheduled time.Time `json:"scheduled" doc:"The moment that the run will stand for, in the time zone of the job."`
 	Due       time.Time `json:"due" doc:"When it may start: later by jitter and spread."`
+	Window    *Opening  `json:"window,omitempty" doc:"The maintenance window that will be open then, by the windows of now."`
+}
+
+// Opening is a span in which a maintenance window is open.
+type Opening struct {
+	Window string           `json:"window" doc:"The full name of the window, namespace/name."`
+	Action job.WindowAction `json:"action" doc:"What happens to a run that falls due in it."`
+	Opened time.Time        `json:"opened" doc:"When it opens."`
+	Until  time.Time        `json:"until" doc:"When it closes."`
+	Why                     // that a run does not start
 }
 
 // Occurrences are the next scheduled times of a job.

@@ -348,11 +348,14 @@ func showNext(env Env, output string, next client.Occurrences) error {
 		err = showList(env, output, next.Items, "", func(o client.Occurrence) string { return o.Scheduled.Format(time.RFC3339Nano) }, func(w io.Writer) {
 			var rows [][]string
 			for _, o := range next.Items {
-				row := []string{instant(env, o.Scheduled), distance(env, o.Due), ""}
+				var notes []string
 				if !o.Due.Equal(o.Scheduled) {
-					row[2] = "due " + instant(env, o.Due)
+					notes = append(notes, "due "+instant(env, o.Due))
 				}
-				rows = append(rows, row)
+				if o.Window != nil {
+					notes = append(notes, inWindow(env, o.Window))
+				}
+				rows = append(rows, []string{instant(env, o.Scheduled), distance(env, o.Due), strings.Join(notes, "; ")})
 			}
 			table(w, styleFor(env, env.StdoutIsTerminal), []string{"SCHEDULED", "LEFT", ""}, rows)
 		})

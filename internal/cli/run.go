@@ -413,6 +413,9 @@ func showMade(ctx context.Context, server *remote, ask waiting, run client.Run) 
 			for _, other := range run.Others {
 				fmt.Fprintf(w, "run %s\n", other)
 			}
+			if o := run.Window; o != nil {
+				fmt.Fprintf(w, "The maintenance window %s is open until %s: a run by hand starts all the same.\n", o.Window, instant(server.env, o.Until))
+			}
 		})
 	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)

@@ -101,6 +101,7 @@ var verbs = map[string]verb{
 	"window delete":     {args: []string{"upgrade", "--yes"}, absent: []string{"nobody", "--yes"}},
 	"window get":        {args: []string{"upgrade"}, absent: []string{"nobody"}, reads: true},
 	"window list":       {reads: true},
+	"window next":       {reads: true},
 	"window open":       {args: []string{"--for", "2h", "--label", "team=none"}, absent: []string{"nobody"}},
 	"pool delete":       {args: []string{"db", "--yes"}, absent: []string{"nobody", "--yes"}},
 	"pool get":          {args: []string{"db"}, absent: []string{"nobody"}, reads: true},

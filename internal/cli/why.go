@@ -188,6 +188,9 @@ func (a *whyAnswer) print(w io.Writer, env Env) {
 		next += suffixed(": ", a.NoNext)
 	case a.Next != nil:
 		next = fmt.Sprintf("due next at %s (%s)", instant(env, a.Next.Due), distance(env, a.Next.Due))
+		if a.Next.Window != nil {
+			next += ": " + inWindow(env, a.Next.Window)
+		}
 	}
 	fmt.Fprintf(w, "%s is %s, %s.\n%s.\n", printable(a.Job), a.Status.State, printable(next), printable(a.Verdict))
 	var rows [][]string

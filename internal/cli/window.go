@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -35,7 +36,7 @@ func newWindow(env Env) *cobra.Command {
 	cmd.Long = `Open, close, list, show and delete maintenance windows. While a window is open, no run
 of the jobs that it matches starts, except by hand: it is skipped, or held until the
 window closes. belfry apply creates and updates windows that open on a schedule.`
-	cmd.AddCommand(newWindowOpen(env, k), newWindowClose(env, k))
+	cmd.AddCommand(newWindowNext(env), newWindowOpen(env, k), newWindowClose(env, k))
 	return cmd
 }
 
@@ -59,6 +60,45 @@ func windowMatches(w *job.Window) string {
 		list = append(list, key+"="+w.Match.Labels[key])
 	}
 	return strings.Join(list, " ")
+}
+
+// inWindow says what a maintenance window does to a run that falls due in it.
+func inWindow(env Env, o *client.Opening) string {
+	does := "held until"
+	if o.Action == job.WindowSkip {
+		does = "skipped until"
+	}
+	return fmt.Sprintf("%s %s by window %s", does, instant(env, o.Until), o.Window)
+}
+
+// windowsAhead is how far belfry window next looks: as far as the server tells.
+const windowsAhead = 31 * 24 * time.Hour
+
+func newWindowNext(env Env) *cobra.Command {
+	cmd := listCommand(env, &cobra.Command{
+		Short:   "List when windows are open, now and in the next 31 days",
+		Example: "belfry window next\nbelfry window next --all-namespaces -o json",
+	}, true, func(ctx context.Context, server *remote, namespace, output string) error {
+		now := server.env.Now()
+		page, err := server.Openings(ctx, namespace, now, now.Add(windowsAhead))
+		if err != nil {
+			return err
+		}
+		return showList(server.env, output, page.Items, "", func(o client.Opening) string { return o.Window }, func(w io.Writer) {
+			var rows [][]string
+			for i := range page.Items {
+				o := &page.Items[i]
+				opens := distance(server.env, o.Opened)
+				if !o.Opened.After(now) {
+					opens = "open"
+				}
+				rows = append(rows, []string{o.Window, instant(server.env, o.Opened), instant(server.env, o.Until), opens, string(o.Action)})
+			}
+			table(w, styleFor(server.env, server.env.StdoutIsTerminal), []string{"WINDOW", "OPENS", "CLOSES", "LEFT", "ACTION"}, rows)
+		})
+	})
+	cmd.Use, cmd.Aliases = "next [flags]", nil
+	return cmd
 }
 
 // windowFlags are the flags of belfry window open.

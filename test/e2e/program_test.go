@@ -109,6 +109,7 @@ var calls = []call{
 	{"calendar delete", "off --yes", 0},
 	{"window open", "upgrade --for 1h --reason {path} --label team=none", 0},
 	{"window list", "", 0},
+	{"window next", "", 0},
 	{"window get", "upgrade", 0},
 	{"window close", "upgrade", 0},
 	{"window delete", "upgrade --yes", 0},

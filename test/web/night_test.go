@@ -297,7 +297,7 @@ func tellNight(on *served) (paths []string, err error) {
 		"/", "/wall", "/jobs", "/jobs?q=label:team=shop", "/jobs/new", "/jobs/import", j, j + "/schedule", j + "/backfill?from=2026-11-01T08:00&to=2026-11-01T10:00", j + "/definition", j + "/statistics", j + "/edit",
 		"/jobs/" + night[8].name, "/jobs/" + night[8].name + "/statistics", "/jobs/billing/payout/schedule", "/jobs/ops/deploy", "/jobs/shop/jiage-daoru",
 		"/runs", "/runs?q=nothing", "/runs?job=" + failing, r + ids[failing], r + ids["ops/hostile-output"], r + ids["shop/jiage-daoru"], r + ids["ml/features-hourly"],
-		"/flows", "/jobs/" + flow, "/jobs/" + flow + "/graph", "/jobs/" + train + "/edit", r + ids[flow], r + ids[flow] + "?step=load", r + ids[train], r + ids["ops/deploy"],
+		"/flows", "/jobs/" + flow, "/jobs/" + flow + "/schedule", "/jobs/" + flow + "/graph", "/jobs/" + train + "/edit", r + ids[flow], r + ids[flow] + "?step=load", r + ids[train], r + ids["ops/deploy"],
 		"/timeline", "/timeline?by=namespace&span=6h", "/timeline?view=week", "/nodes", "/executors", "/notifications", "/channels/new", "/channels/ops/on-call", "/audit", "/shared", "/settings", "/ui/kit", "/nothing",
 	}, nil
 }

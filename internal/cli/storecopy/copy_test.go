@@ -113,12 +113,12 @@ func (w *world) run(a store.Attempt, o job.Outcome, output string) {
 // live fills a store with one of everything, as after an hour of a node's use.
 func (w *world) live() {
 	w.join()
-	docs, err := job.Decode("test.yaml", []byte("kind: calendar\nname: off\ncalendar: {include: ['2026-12-25']}\n---\nkind: pool\nname: db\npool: {size: 2}\n"))
+	docs, err := job.Decode("test.yaml", []byte("kind: calendar\nname: off\ncalendar: {include: ['2026-12-25']}\n---\nkind: pool\nname: db\npool: {size: 2}\n---\nkind: window\nname: closed\nschedule: {cron: '0 3 * * *'}\nfor: 1h\nmatch: {labels: {team: none}}\n"))
 	w.must(err)
-	_, err = w.PutDocument(w.ctx, docs[0], store.AnyVersion, "ann")
-	w.must(err)
-	_, err = w.PutDocument(w.ctx, docs[1], store.AnyVersion, "ann")
-	w.must(err)
+	for _, d := range docs {
+		_, err = w.PutDocument(w.ctx, d, store.AnyVersion, "ann")
+		w.must(err)
+	}
 	_, err = w.PutToken(w.ctx, store.PutToken{Name: "ci", Hash: store.TokenHash{1}, Role: store.RoleAdmin, Actor: "ann"})
 	w.must(err)
 	a := w.put("name: a\nschedule: {cron: '* * * * *', except: [off]}\nrun: {shell: 'true'}\npolicy: {retry: {attempts: 2}}")
@@ -209,6 +209,11 @@ func copyAlong(t *testing.T, w *world, opens ...func(func() time.Time) storecopy
 			t.Errorf("copied again: %+v", again)
 		}
 		from = to
+	}
+	windows, err := from.Documents(w.ctx, job.KindWindow)
+	w.must(err)
+	if len(windows) != 1 || windows[0].Window.Match.Labels["team"] != "none" {
+		t.Errorf("of windows there are %+v", windows)
 	}
 	// The last store is used: planned runs run once, and a repeated request makes no second run.
 	w.Store = from

@@ -66,6 +66,29 @@ func (ws *Windows) Open(namespace string, labels map[string]string, at time.Time
 	return open, yes
 }
 
+// Between returns the openings of the chosen windows that overlap a span, in the order of their
+// beginnings, at most some of each window.
+func (ws *Windows) Between(from, to time.Time, most int, chosen func(*job.Window) bool) (list []Opening) {
+	if ws.empty() {
+		return nil
+	}
+	for i := range ws.list {
+		w := &ws.list[i]
+		if !chosen(w.Window) {
+			continue
+		}
+		for at, n := from, 0; n < most && !at.IsZero() && at.Before(to); {
+			if open, yes := w.openingAt(at); yes {
+				list = append(list, open)
+				n, at = n+1, open.Until
+			}
+			at = w.opens.Next(at)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b Opening) int { return a.Opened.Compare(b.Opened) })
+	return list
+}
+
 func (o *Opening) skips() bool { return o.Action == job.WindowSkip }
 
 // openingsMax bounds the overlapping openings that are joined to one: a run held to the end of a

@@ -16,6 +16,7 @@ func (a *api) statsRoutes() {
 	register(a, "GET /lanes", "list-lanes", "Count what has run by job, in buckets of time", may(service.Read), a.listLanes)
 	register(a, "GET /load", "get-load", "Count what schedules will start, in steps of time", may(service.Read), a.getLoad)
 	register(a, "GET /load/jobs", "list-due-jobs", "List the jobs that fall due within a span", may(service.Read), a.listDueJobs)
+	register(a, "GET /load/windows", "list-openings", "List when maintenance windows are open within a span", may(service.Read), a.listOpenings)
 	register(a, "GET /jobs/{namespace}/{name}/statistics", "statistics-of-job", "Show how the last runs of a job went", may(service.Read), a.statisticsOfJob)
 }
 
@@ -106,6 +107,16 @@ func (a *api) listDueJobs(ctx context.Context, in *dueJobsInput) (*answer[client
 		return nil, wrongParameter("spread", err.Error())
 	}
 	return listed(a.Service.Load.Spread(ctx, caller(ctx), in.Namespace, in.From, in.To, time.Duration(spread), in.PageSize))
+}
+
+type openingsInput struct {
+	Namespace string    `query:"namespace" maxLength:"128" doc:"Only windows that match jobs of this namespace."`
+	From      time.Time `query:"from" doc:"The beginning of the span. Default: now."`
+	To        time.Time `query:"to" doc:"Its end, at most 32 days ahead. Default: 24 hours after from."`
+}
+
+func (a *api) listOpenings(ctx context.Context, in *openingsInput) (*answer[client.Page[client.Opening]], error) {
+	return listed(a.Service.Load.Openings(ctx, caller(ctx), in.Namespace, in.From, in.To))
 }
 
 type statisticsInput struct {

@@ -29,8 +29,12 @@ func (s *Jobs) Next(ctx context.Context, who Caller, name Name, from time.Time, 
 	if err != nil {
 		return next, err
 	}
+	windows, err := s.rules.windows(ctx)
+	if err != nil {
+		return next, err
+	}
 	add := func(scheduled, due time.Time) {
-		next.Items = append(next.Items, client.Occurrence{Scheduled: scheduled.In(zone.Location()), Due: due.In(zone.Location())})
+		next.Items = append(next.Items, client.Occurrence{Scheduled: scheduled.In(zone.Location()), Due: due.In(zone.Location()), Window: openingOver(windows, j, due)})
 	}
 	if chained, err := s.nextInChain(ctx, j); err != nil || chained != nil {
 		if chained != nil && chained.Due.After(from) {

@@ -177,6 +177,11 @@ func (s *Runs) trigger(ctx context.Context, who Caller, j *store.Job, like store
 		return Made{}, err
 	}
 	result.Run.Others = others
+	windows, err := s.jobs.rules.windows(ctx)
+	if err != nil {
+		return Made{}, err
+	}
+	result.Run.Window = openingOver(windows, j, s.now())
 	if !outcomes[0].Made {
 		return result, s.sameRequest(ctx, who, j, &like, &result.Run)
 	}

@@ -124,7 +124,7 @@ func (c *called) Cursors(ctx context.Context, uids []job.ID) ([]store.JobCursor,
 }
 
 // callsMax is how many round trips a page may need, whatever its number of rows.
-const callsMax = 8
+const callsMax = 9
 
 // The pages that are opened most ask the store a few times, however many rows they have: what the
 // frame shows is read once in some seconds for all pages.

@@ -149,6 +149,7 @@ func runsWhat(p *page, j *job.Job) string {
 type jobView struct {
 	*jobHead
 	Since   *failingSince
+	Window  *openingRow // that is open now
 	Chart   template.HTML
 	ChartN  int
 	Rows    []runRow
@@ -271,6 +272,13 @@ func (s *site) jobRuns(p *page) error {
 	}
 	if err := s.pool(p, &v); err != nil {
 		return err
+	}
+	openings, err := s.Service.Load.OpeningsOf(p.ctx(), p.who, h.job, p.now, p.now.Add(time.Second))
+	if err != nil {
+		return err
+	}
+	if rows := p.openings(openings); len(rows) > 0 {
+		v.Window = &rows[0]
 	}
 	return p.show("job", v)
 }

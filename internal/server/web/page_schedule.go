@@ -33,6 +33,7 @@ type scheduleView struct {
 	// MonthBefore and MonthAfter are the addresses of the months beside it, "" for none.
 	MonthBefore, MonthAfter string
 	IsLater                 bool // an occurrence is due later than it is scheduled
+	InWindow                bool // an occurrence falls due in a maintenance window
 	Weekdays                []string
 	Beside                  []dueRow // other jobs that start in the minute of the next run
 	BesideMore              string   // where all of them are, "" if these are all
@@ -46,6 +47,7 @@ type scheduleRow struct {
 	Own, UTC   string
 	JobsOwn    string
 	Other, Day bool
+	Window     string // that keeps it from starting then
 }
 
 type calendarDay struct {
@@ -103,6 +105,9 @@ func (s *site) schedulePage(p *page) error {
 		row := scheduleRow{In: p.relative(o.Scheduled), Own: p.exactly(o.Scheduled.In(zone), clock), UTC: o.Scheduled.UTC().Format(clock), JobsOwn: p.exactly(o.Scheduled, clock)}
 		if late := o.Due.Sub(o.Scheduled); late > 0 {
 			row.Due, v.IsLater = "+"+p.took(late), true
+		}
+		if o.Window != nil {
+			row.Window, v.InWindow = p.windowDoes(o.Window), true
 		}
 		v.Upcoming = append(v.Upcoming, row)
 	}

@@ -49,6 +49,38 @@ type timelineView struct {
 	Marked                string // what a mark in the past week means
 	HourMost              string
 	Facts                 weekFacts
+	// Openings are the spans of maintenance windows within the picture.
+	Openings []openingRow
+}
+
+// openingRow is a span in which a maintenance window is open.
+type openingRow struct {
+	Name, Why   string
+	From, Until When
+	Does        string
+	IsOpen      bool
+}
+
+// openingRows is how many openings a page lists.
+const openingRows = 12
+
+// openings lists spans of maintenance windows.
+func (p *page) openings(list []client.Opening) (rows []openingRow) {
+	for i := range list[:min(len(list), openingRows)] {
+		o := &list[i]
+		row := openingRow{Name: o.Window, Why: p.reason(o.Value()), From: p.minute(o.Opened), Until: p.minute(o.Until), Does: p.T("window.holds")}
+		if o.Action == job.WindowSkip {
+			row.Does = p.T("window.skips")
+		}
+		row.IsOpen = !p.now.Before(o.Opened) && p.now.Before(o.Until)
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// windowDoes says what a window does to a run that falls due in it.
+func (p *page) windowDoes(o *client.Opening) string {
+	return p.T("window."+string(o.Action), "until", p.day(o.Until, "15:04"), "name", o.Window)
 }
 
 type minuteRow struct {
@@ -216,6 +248,11 @@ func (s *site) timelineDay(p *page, v *timelineView) error {
 		return err
 	}
 	v.crowded(p, load)
+	openings, err := s.Service.Load.Openings(p.ctx(), p.who, v.Namespace, from, to)
+	if err != nil {
+		return err
+	}
+	v.Openings = p.openings(openings)
 	if v.IsCounted {
 		return s.countedLanes(p, v, from, to, laneSteps[shown.name])
 	}

@@ -118,6 +118,8 @@ type (
 		Due(ctx context.Context, who service.Caller, namespace string, from, to time.Time, size int) ([]client.DueJob, error)
 		Spread(ctx context.Context, who service.Caller, namespace string, from, to time.Time, spread time.Duration, size int) ([]client.DueJob, error)
 		Planned(ctx context.Context, who service.Caller, namespace string, from, to time.Time, size, times int) ([]service.PlannedJob, error)
+		Openings(ctx context.Context, who service.Caller, namespace string, from, to time.Time) ([]client.Opening, error)
+		OpeningsOf(ctx context.Context, who service.Caller, j *job.Job, from, to time.Time) ([]client.Opening, error)
 	}
 	// Attention says what needs a person.
 	Attention interface {
