@@ -53,7 +53,10 @@ func New(c Config) (*Client, error) {
 	base, err := url.Parse(c.URL)
 	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" {
 		// localhost:8420 parses as the scheme localhost.
-		if with, err := url.Parse("http://" + c.URL); err == nil && with.Hostname() != "" && !strings.Contains(c.URL, "://") {
+		if with, err := url.Parse("http://" + c.URL); err == nil && with.Host != "" && !strings.Contains(c.URL, "://") {
+			if with.Hostname() == "" { // :8420
+				return nil, fmt.Errorf("%q is not the address of a server: did you mean http://127.0.0.1%s?", c.URL, c.URL)
+			}
 			return nil, fmt.Errorf("%q is not the address of a server: did you mean http://%s or https://%s?", c.URL, c.URL, c.URL)
 		}
 		return nil, fmt.Errorf("%q is not the address of a server, such as http://127.0.0.1:8420", c.URL)

@@ -3,7 +3,9 @@ package cron
 import (
 	_ "embed"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -224,7 +226,10 @@ func nearestZone(name string) string {
 	if isAbbreviation(name) {
 		return ""
 	}
-	return nearest(name, ZoneNames())
+	if near := nearest(name, ZoneNames()); near != "" {
+		return near
+	}
+	return otherPlaces[nearest(place, slices.Sorted(maps.Keys(otherPlaces)))]
 }
 
 // NewZone converts a location that is not in the table, such as a result of [time.FixedZone], to a

@@ -14,7 +14,7 @@ import (
 var otherWords = map[string]string{
 	"cwd": "run.dir", "workdir": "run.dir", "working_dir": "run.dir", "working_directory": "run.dir", "workingDir": "run.dir", "chdir": "run.dir", "directory": "run.dir",
 	"environment": "run.env", "env_vars": "run.env", "vars": "run.env", "run_as": "run.user", "username": "run.user", "owner": "run.user",
-	"command": "run.shell", "cmd": "run.shell", "script": "run.shell", "exec": "run.shell", "executor": "run", "request": "run.http", "steps": "run.flow",
+	"command": "run.shell", "cmd": "run.shell", "bash": "run.shell", "sh": "run.shell", "script": "run.shell", "exec": "run.shell", "executor": "run", "request": "run.http", "steps": "run.flow",
 	"retries": "policy.retry", "max_retries": "policy.retry", "retry_count": "policy.retry", "attempts": "policy.retry", "backoffLimit": "policy.retry",
 	"time_limit": "policy.timeout", "timeout_seconds": "policy.timeout", "activeDeadlineSeconds": "policy.timeout", "startingDeadlineSeconds": "policy.late_by",
 	"deadline": "policy.late_by", "grace": "policy.kill_grace", "concurrency": "policy.overlap", "concurrencyPolicy": "policy.overlap", "allow_overlap": "policy.overlap",
@@ -90,6 +90,9 @@ func depth(path string) int { return strings.Count(path, ".") }
 // hintOfPlace suggests the place of a known field of jobs, for a name that its struct lacks; none
 // if it is unknown. Steps of flows have other places.
 func hintOfPlace(name string, in reflect.Type, written string) phrase.Text {
+	if in == reflect.TypeFor[Channel]() && name == "events" {
+		return phrase.BelongsIn.Of(quote(name), "rules")
+	}
 	here, known := jobPlaces[in]
 	if !known || strings.HasPrefix(written, "run.flow") {
 		return phrase.Text{}

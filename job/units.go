@@ -59,15 +59,14 @@ func ParseDuration(text string) (Duration, error) {
 		case letters == "" && strings.HasPrefix(rest, "."):
 			return 0, phrase.Mistake(phrase.HasFraction.Of(quote(text)), phrase.WholeUnits.Of("1h30m"))
 		case letters == "":
-			return 0, phrase.Mistake(phrase.NoUnit.Of(quote(text)), phrase.UnitsForm)
+			return 0, phrase.Mistake(phrase.NoUnit.Of(quote(text)), unitMeant(text, phrase.UnitsForm))
 		}
 		unit := largest
 		for unit < len(durationUnits) && durationUnits[unit].name != letters {
 			unit++
 		}
 		if unit == len(durationUnits) {
-			return 0, phrase.Mistake(phrase.WrongUnit.Of(quote(text), quote(letters)),
-				phrase.UnitsOrder)
+			return 0, phrase.Mistake(phrase.WrongUnit.Of(quote(text), quote(letters)), unitMeant(text, phrase.UnitsOrder))
 		}
 		length := Duration(durationUnits[unit].length)
 		if Duration(n) > (math.MaxInt64-1-total)/length {
@@ -77,6 +76,19 @@ func ParseDuration(text string) (Duration, error) {
 		largest = unit + 1
 	}
 	return total, nil
+}
+
+// unitMeant suggests the duration that a number and a word mean, such as 5m for "5 minutes", else another hint.
+func unitMeant(text string, other phrase.Text) phrase.Text {
+	word := strings.TrimLeft(text, "0123456789")
+	number := strings.TrimSuffix(text, word)
+	switch word = strings.TrimSuffix(strings.ToLower(strings.TrimSpace(word)), "s"); word {
+	case "second", "sec", "minute", "min", "hour", "day", "week":
+		return phrase.DidYouMeanPath.Of(number + word[:1])
+	case "hr":
+		return phrase.DidYouMeanPath.Of(number + "h")
+	}
+	return other
 }
 
 // String returns the shortest text that [ParseDuration] reads as d. It writes no

@@ -51,7 +51,7 @@ func applyImport(ctx context.Context, env Env, ask importFlags, tables []cronTab
 			return err
 		}
 	}
-	barred, users := barredOf(would, documents)
+	_, users := barredOf(would, documents)
 	if ask.allowUsers {
 		if len(users) > 0 {
 			return ask.allow(ctx, env, users)
@@ -59,30 +59,8 @@ func applyImport(ctx context.Context, env Env, ask importFlags, tables []cronTab
 		env.tell("no line needs another user: nothing to allow\n")
 	}
 	if ask.commentOut {
-		barMissing(documents, would)
-		barred, _ = barredOf(would, documents)
-	}
-	if ask.commentOut && len(barred) > 0 {
-		var notes remarks
-		for _, i := range barred {
-			notes.add(printable(documents[i].File)+":", strconv.Itoa(documents[i].Line), ": "+printable(would.Results[i].Barred))
-		}
-		notes.tell(env)
-		if !ask.skip {
-			f := failed("the %s of %s cannot run, and nothing was changed", jobsOf(len(barred)), counted(len(barred), "line"))
-			if len(users) > 0 {
-				return f.withHint("--allow-users writes %s into the configuration of the server on this machine; --skip-errors imports the other lines", strings.Join(users, ", "))
-			}
-			return f.withHint("--skip-errors imports the other lines")
-		}
-		// A new job would run beside its line as soon as a node may run it.
-		documents = slices.DeleteFunc(slices.Clone(documents), func(d job.Document) bool {
-			return slices.ContainsFunc(barred, func(i int) bool {
-				return would.Results[i].Result == client.Created && documentName(v.documents[i]) == documentName(d) && v.documents[i].Kind == d.Kind
-			})
-		})
-		if len(documents) == 0 && !ask.prune {
-			return failed("no line was imported")
+		if documents, err = ask.withoutBarred(env, documents, would, users); err != nil {
+			return err
 		}
 		v.documents = documents
 		if request, err = v.request(server.namespace); err != nil {
@@ -121,6 +99,38 @@ func applyImport(ctx context.Context, env Env, ask importFlags, tables []cronTab
 		return err
 	}
 	return commentOut(ctx, env, tables, able, ask.dryRun)
+}
+
+// withoutBarred leaves out the new jobs that cannot run, or fails unless --skip-errors is given.
+func (ask *importFlags) withoutBarred(env Env, documents []job.Document, would client.Applied, users []string) ([]job.Document, error) {
+	barMissing(documents, would)
+	barred, _ := barredOf(would, documents)
+	if len(barred) == 0 {
+		return documents, nil
+	}
+	var notes remarks
+	for _, i := range barred {
+		notes.add(printable(documents[i].File)+":", strconv.Itoa(documents[i].Line), ": "+printable(would.Results[i].Barred))
+	}
+	notes.tell(env)
+	if !ask.skip {
+		f := failed("the %s of %s cannot run, and nothing was changed", jobsOf(len(barred)), counted(len(barred), "line"))
+		if len(users) > 0 {
+			return nil, f.withHint("--allow-users writes %s into the configuration of the server on this machine; --skip-errors imports the other lines", strings.Join(users, ", "))
+		}
+		return nil, f.withHint("--skip-errors imports the other lines")
+	}
+	var able []job.Document
+	for i, d := range documents {
+		// A new job would run beside its line as soon as it can.
+		if !slices.Contains(barred, i) || would.Results[i].Result != client.Created {
+			able = append(able, d)
+		}
+	}
+	if len(able) == 0 && !ask.prune {
+		return nil, failed("no line was imported")
+	}
+	return able, nil
 }
 
 // refuseKept refuses --comment-out of tables whose files this user may not replace.

@@ -148,11 +148,16 @@ var synonyms = map[string]string{
 	"add": "create", "new": "create", "rm": "delete", "remove": "delete",
 	"trigger": "run", "start": "run", "fire": "run", "stop": "cancel", "kill": "cancel",
 	"disable": "pause", "suspend": "pause", "enable": "resume", "unpause": "resume", "rerun": "retry", "tail": "logs",
+	"info": "get", "status": "get",
 }
 
 // sayings are answers to words that name no single command.
 var sayings = map[string]string{
 	"restart":   "systemctl restart belfry restarts the server; belfry job run NAME runs a job again, belfry run retry RUN repeats a run",
+	"shutdown":  "systemctl stop belfry stops the server",
+	"info":      "belfry status shows the server; belfry job get NAME shows a job",
+	"ping":      "belfry status shows whether a server answers",
+	"metrics":   "a server answers Prometheus at /metrics; belfry status shows the server",
 	"reload":    "systemctl reload belfry reads the configuration again",
 	"init":      "belfry serve starts a server and makes what it needs; belfry apply -f FILE creates jobs",
 	"setup":     "belfry serve starts a server and makes what it needs; belfry service install runs it under systemd",
@@ -214,6 +219,10 @@ func sayingAbout(cmd *cobra.Command, words []string) string {
 			return "belfry serve starts a server; belfry job run NAME starts a job"
 		}
 		return ""
+	case "exec":
+		if (group == "job" || group == "run") && len(words) > 1 { // belfry exec runs a command
+			return fmt.Sprintf("did you mean belfry job run %s?", quoted(words[1]))
+		}
 	case "restart":
 		if group == "job" && len(words) > 1 {
 			return fmt.Sprintf("belfry job run %s runs it again; belfry run retry RUN repeats a run", quoted(words[1]))
@@ -246,6 +255,12 @@ func unknownCommand(cmd *cobra.Command, words []string) error {
 	}
 	if meant != nil {
 		line := meant.CommandPath()
+		if meant.ValidateArgs(rest) != nil && !strings.Contains(meant.Use, "-- COMMAND") { // what it would refuse is not proposed
+			if meant.Flags().Lookup("file") == nil || len(rest) != 1 {
+				return f.withHint("did you mean %s?", line)
+			}
+			line += " -f"
+		}
 		for _, word := range rest {
 			line += " " + quoted(word)
 		}
@@ -286,13 +301,16 @@ func verbBeforeGroup(cmd *cobra.Command, words []string) *cobra.Command {
 }
 
 // commandMeant returns the command that has a word as its name or synonym: below cmd,
-// else elsewhere; nil if none has. Most words are about jobs.
+// else elsewhere; nil if none has. Most words are about jobs, but for those below another noun.
 func commandMeant(cmd *cobra.Command, word string) *cobra.Command {
 	verb := cmp.Or(synonyms[word], word)
-	groups := []*cobra.Command{cmd, cmd.Root()}
-	for _, name := range []string{"job", "run", "crontab", "node", "token"} {
-		group, _, _ := cmd.Root().Find([]string{name})
-		groups = append(groups, group)
+	groups := []*cobra.Command{cmd}
+	if name := cmd.Name(); name == "belfry" || name == "job" || name == "run" {
+		groups = append(groups, cmd.Root())
+		for _, name := range []string{"job", "run", "crontab", "node", "token"} {
+			group, _, _ := cmd.Root().Find([]string{name})
+			groups = append(groups, group)
+		}
 	}
 	for _, group := range groups {
 		for _, c := range group.Commands() {
@@ -338,7 +356,11 @@ func flagFailure(cmd *cobra.Command, err error) error {
 	case errors.As(err, &missing):
 		return misused("%s needs a value: %s", flagName(missing.GetFlag()), strings.ReplaceAll(missing.GetFlag().Value.Type(), "|", " or "))
 	case errors.As(err, &invalid):
-		return invalidValue(invalid)
+		f := invalidValue(invalid)
+		if !strings.Contains(f.message, "did you mean") {
+			f.hint = valueMeant(cmd, invalid.GetValue())
+		}
+		return f
 	}
 	return misused("%v", err)
 }
@@ -351,18 +373,26 @@ var otherFlags = map[string][]string{
 	"db": {"store"}, "database": {"store"}, "dsn": {"store"}, "database-url": {"store"}, "data-dir": {"data"}, "dir": {"data"}, "d": {"data"},
 	"all": {"all-namespaces"}, "a": {"all-namespaces"}, "n": {"namespace", "limit"},
 	"timezone": {"tz"}, "zone": {"tz", "timezone"}, "time-zone": {"tz", "timezone"}, "t": {"tz"}, "tz": {"timezone"},
-	"schedule": {"cron"}, "interval": {"every"}, "expression": {"cron"}, "c": {"config", "cron"}, "command": {"-"}, "cmd": {"-"},
+	"schedule": {"cron"}, "interval": {"every"}, "expression": {"cron"}, "c": {"config", "cron"}, "command": {"-"}, "cmd": {"-"}, "shell": {"-", "shell"}, "V": {"version"},
 	"retry": {"retries"}, "max-retries": {"retries"}, "attempts": {"retries"},
 	"cwd": {"dir"}, "workdir": {"dir"}, "working-dir": {"dir"}, "environment": {"env"}, "e": {"env"}, "run-as": {"user"}, "u": {"user"},
 	"follow": {"follow", "logs"}, "tail": {"follow", "logs"}, "f": {"follow", "file", "logs"}, "watch": {"follow", "logs"}, "w": {"wait", "follow", "output wide"}, "output-logs": {"logs"},
-	"status": {"outcome", "state"}, "result": {"outcome"}, "failed": {"outcome failed"}, "failures": {"outcome failed"}, "errors": {"outcome failed"}, "succeeded": {"outcome succeeded"},
+	"status": {"outcome", "state", "failing"}, "result": {"outcome"}, "failed": {"outcome failed", "failing"}, "failures": {"outcome failed", "failing"}, "errors": {"outcome failed", "failing"}, "succeeded": {"outcome succeeded"},
 	"running": {"state running"}, "waiting": {"state waiting"}, "pending": {"state waiting"}, "active": {"state running"},
 	"from": {"since"}, "to": {"until"}, "after": {"since"}, "before": {"until"}, "last": {"limit", "since"}, "lines": {"limit"}, "max": {"limit"}, "count": {"limit"},
 	"json": {"output json"}, "yaml": {"output yaml"}, "wide": {"output wide"}, "format": {"output"}, "quiet": {"output name"}, "q": {"output name"}, "verbose": {"output wide", "log-level debug"},
 	"debug": {"log-level debug"}, "level": {"log-level"}, "filename": {"file"}, "input": {"file"}, "selector": {"label"}, "tag": {"label"}, "tags": {"label"}, "labels": {"label"},
 	"force": {"yes"}, "confirm": {"yes"}, "y": {"yes"}, "dry": {"dry-run"}, "check": {"dry-run"}, "write": {"apply"}, "commit": {"apply"}, "insecure": {"plain-http"},
-	"cert": {"tls-cert"}, "key": {"tls-key"}, "node-name": {"name"}, "param": {"param"}, "params": {"param"}, "arg": {"param"}, "args": {"param"}, "reason": {"reason"}, "message": {"reason"}, "m": {"reason"},
+	"tls": {"tls-cert"}, "cert": {"tls-cert"}, "key": {"tls-key"}, "node-name": {"name"}, "param": {"param"}, "params": {"param"}, "arg": {"param"}, "args": {"param"}, "reason": {"reason"}, "message": {"reason"}, "m": {"reason"},
 	"for": {"until"}, "in": {"at"}, "delay": {"at"}, "once": {"at"}, "wait": {"wait"}, "sync": {"wait", "logs"},
+}
+
+// valueMeant returns the flag that a refused value means, as failed does in job list --state failed, or "".
+func valueMeant(cmd *cobra.Command, value string) string {
+	if len(value) < 2 || cmd.Flags().Lookup(value) != nil {
+		return ""
+	}
+	return flagMeant(cmd, value)
 }
 
 // flagMeant returns a replacement for a flag of other programs, or "".
@@ -393,7 +423,7 @@ func flagMeant(cmd *cobra.Command, name string) string {
 }
 
 // invalidValue is the failure for a flag whose value was refused.
-func invalidValue(invalid *pflag.InvalidValueError) error {
+func invalidValue(invalid *pflag.InvalidValueError) *failure {
 	name := flagName(invalid.GetFlag())
 	switch invalid.GetFlag().Value.Type() {
 	case "bool":

@@ -129,7 +129,13 @@ func complete(cmd *cobra.Command, flag string, values ...string) {
 // noArguments refuses arguments of a command without any.
 func noArguments(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return misused("unexpected %q: %s takes flags only", args[0], cmd.CommandPath())
+		f := misused("unexpected %q: %s takes flags only", args[0], cmd.CommandPath())
+		for _, flag := range []string{"job", "text"} { // run list NAME, job list NAME
+			if cmd.Flags().Lookup(flag) != nil {
+				return f.withHint("did you mean --%s %s?", flag, quoted(args[0]))
+			}
+		}
+		return f
 	}
 	return nil
 }

@@ -69,6 +69,14 @@ func TestWhatPeopleTypeIsAnswered(t *testing.T) {
 		{"update", "systemctl restart belfry"},
 		{"notify", "kind: channel"},
 		{"webhook", "kind: channel"},
+		{"info", "belfry status shows the server"},
+		{"ping", "belfry status"},
+		{"metrics", "at /metrics"},
+		{"shutdown", "systemctl stop belfry"},
+		{"job info hello", "did you mean belfry job get hello?"},
+		{"job status hello", "did you mean belfry job get hello?"},
+		{"job exec hello", "did you mean belfry job run hello?"},
+		{"run status x", "did you mean belfry run get x?"},
 		{"secret get a", "belfry secret list shows the names"},
 		{"server", "belfry serve starts a server"},
 		{"daemon", "belfry serve starts a server"},
@@ -157,6 +165,14 @@ func TestWhatPeopleTypeIsAnswered(t *testing.T) {
 		{"run list --lines 5", "did you mean --limit?"},
 		{"run list --from yesterday", "did you mean --since?"},
 		{"run list --to now", "did you mean --until?"},
+		{"job list --failed", "did you mean --failing?"},
+		{"job list --status failed", "did you mean --state or --failing?"},
+		{"job list --state failed", "did you mean --failing?"},
+		{"job list hello", "did you mean --text hello?"},
+		{"run list hello", "did you mean --job hello?"},
+		{"serve --tls", "did you mean --tls-cert?"},
+		{"job create a --shell ls", "write the command behind --"},
+		{"-V", "did you mean --version?"},
 		{"run list --state failed", "did you mean --outcome failed?"},
 		{"run list --outcome running", "did you mean --state running?"},
 		{"run list --state lost", "did you mean --outcome lost?"},
@@ -168,6 +184,11 @@ func TestWhatPeopleTypeIsAnswered(t *testing.T) {
 		{"serve --listen :21005 --data d", "127.0.0.1:21005 is reached from this machine only"},
 		{"job list --server localhost:21000", "did you mean http://localhost:21000 or https://localhost:21000?"},
 		{"job list --server 10.0.0.1:8420", "did you mean http://10.0.0.1:8420 or"},
+		{"job list --server :21000", "did you mean http://127.0.0.1:21000?"},
+		{"job create a --every 5min -- ls", "did you mean 5m?"},
+		{"job create a --every '5 minutes' -- ls", "did you mean 5m?"},
+		{"job create a --every '1 Hour' -- ls", "did you mean 1h?"},
+		{"next @daily --tz Bejing", `did you mean "Asia/Shanghai"?`},
 		{"job list --server belfry.example.com", "did you mean http://belfry.example.com or"},
 		{"job list --server ftp://a/", "is not the address of a server, such as http://"},
 		{"run list --since lately", "a day such as yesterday or 2026-03-28"},
@@ -193,6 +214,37 @@ func TestWhatPeopleTypeIsAnswered(t *testing.T) {
 		}, shellWords(row.typed))
 		if code == cli.ExitOK || !strings.Contains(stderr.String(), row.want) {
 			t.Errorf("belfry %s ended with %d; its answer has no %q:\n%s", row.typed, code, row.want, stderr.String())
+		}
+	}
+}
+
+// TestNoProposalIsRefused follows each command that an answer proposes: none is unknown, none takes
+// other arguments, and none is about another kind of thing.
+func TestNoProposalIsRefused(t *testing.T) {
+	answer := func(words ...string) string {
+		var out bytes.Buffer
+		cli.Run(t.Context(), cli.Env{
+			Stdout: &out, Stderr: &out, Stdin: strings.NewReader(""), Dir: t.TempDir(),
+			Getenv: func(name string) string { return map[string]string{"BELFRY_SERVER": "http://127.0.0.1:1"}[name] },
+			Now:    func() time.Time { return clock },
+		}, words)
+		return out.String()
+	}
+	groups := strings.Fields("channel crontab job node run secret token window")
+	words := strings.Fields("ls show new rm start stop disable tail status exec why logs create delete edit list retry apply")
+	for _, group := range append(groups, "") {
+		for _, word := range words {
+			typed := append(strings.Fields(group), word, "x")
+			_, proposal, found := strings.Cut(answer(typed...), "did you mean belfry ")
+			if proposal, _, _ = strings.Cut(proposal, "?"); !found {
+				continue
+			}
+			if next := answer(strings.Fields(proposal)...); strings.Contains(next, "unknown command") || strings.Contains(next, "unexpected") || strings.Contains(next, "expected one") {
+				t.Errorf("belfry %s proposes belfry %s:\n%s", strings.Join(typed, " "), proposal, next)
+			}
+			if about := strings.Fields(proposal)[0]; group != "" && group != "job" && group != "run" && about != group {
+				t.Errorf("belfry %s proposes belfry %s", strings.Join(typed, " "), proposal)
+			}
 		}
 	}
 }
