@@ -29,8 +29,6 @@ type Env struct {
 	Dir    string // base of relative file names
 	// Program is how this program is called; "" is belfry.
 	Program string
-	// StoreWait is how long a starting server waits for its store; 0 is the server's default.
-	StoreWait time.Duration
 
 	// Whether the streams are terminals. A terminal shows colours and countdowns, and can
 	// prompt; anything else gets exact data.

@@ -107,7 +107,7 @@ func serve(ctx context.Context, env Env, c config.Server, from config.Layers, re
 		}
 	}
 	s, err := server.Open(ctx, server.Config{
-		Settings: c, SettingsFile: file, Version: versionOf(buildInfo()).Version, StoreWait: env.StoreWait,
+		Settings: c, SettingsFile: file, Version: versionOf(buildInfo()).Version,
 		Read: func() (config.Server, []string, error) {
 			var mistakes bytes.Buffer
 			env := env
@@ -124,7 +124,11 @@ func serve(ctx context.Context, env Env, c config.Server, from config.Layers, re
 			welcome(ctx, env, c, s, log)
 		},
 	})
-	if err != nil {
+	switch {
+	case errors.Is(err, server.ErrStopped):
+		log.Info("stopped; the store was not reached")
+		return nil
+	case err != nil:
 		return startFailure(err, c, from)
 	}
 	opened.Store(s)

@@ -49,7 +49,7 @@ const asBelfry = "as-belfry"
 //
 // An argument @FILE of belfry is what the file holds, @FILE/STEP that and a step.
 //
-//	serve [ARGUMENT...]    starts a server, and waits until it answers
+//	serve [ARGUMENT...]    starts a server, and waits until it answers; with ! before it, does not wait
 //	token FILE             gives commands the token that the file holds
 //	interrupt              interrupts it, and waits for its end
 //	fetch PATH [REGEXP...] prints what it answers to a GET with its token, once it
@@ -183,7 +183,7 @@ func eventually(ts *testscript.TestScript, _ bool, args []string) {
 func scriptEnv(ts *testscript.TestScript) cli.Env {
 	terminal := ts.Getenv("TERMINAL") != ""
 	return cli.Env{
-		Stdin: strings.NewReader(""), Stdout: ts.Stdout(), Stderr: ts.Stderr(), Getenv: ts.Getenv, Now: time.Now, Dir: ts.MkAbs("."), StoreWait: time.Millisecond,
+		Stdin: strings.NewReader(""), Stdout: ts.Stdout(), Stderr: ts.Stderr(), Getenv: ts.Getenv, Now: time.Now, Dir: ts.MkAbs("."),
 		StdinIsTerminal: terminal, StdoutIsTerminal: terminal, StderrIsTerminal: terminal,
 	}
 }
@@ -208,7 +208,7 @@ func (s *runningServer) stop() cli.ExitCode {
 }
 
 // serveInBackground starts a server at an address that is free.
-func serveInBackground(ts *testscript.TestScript, _ bool, args []string) {
+func serveInBackground(ts *testscript.TestScript, withoutAnswer bool, args []string) {
 	s := ts.Value(serverKey{}).(*runningServer)
 	if s.cancel != nil {
 		ts.Fatalf("a server runs already")
@@ -219,6 +219,9 @@ func serveInBackground(ts *testscript.TestScript, _ bool, args []string) {
 	env := scriptEnv(ts)
 	env.Stdout, env.Stderr = &s.log, &s.log
 	go func() { s.ended <- cli.Run(ctx, env, args) }()
+	if withoutAnswer {
+		return
+	}
 	for deadline := time.Now().Add(patience); ; {
 		probe := scriptEnv(ts)
 		probe.Stdout, probe.Stderr = &bytes.Buffer{}, &bytes.Buffer{}

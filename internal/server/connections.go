@@ -70,6 +70,15 @@ type connections struct {
 	refused   failurelog.Limit
 }
 
+// borrowed are connections of an address that stays open when the listener is closed.
+type borrowed struct {
+	*connections
+	socket *net.TCPListener
+}
+
+// Close implements [net.Listener]: it ends Accept.
+func (b borrowed) Close() error { return b.socket.SetDeadline(time.Now()) }
+
 func limitConnections(l net.Listener, most int, log *slog.Logger) *connections {
 	return &connections{Listener: l, most: most, log: log, byAddress: map[netip.Prefix]*queue.List{}, refused: failurelog.Limit{Every: refusedEvery}}
 }

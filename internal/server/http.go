@@ -140,9 +140,6 @@ func (s *Server) makeHTTP() error {
 		return err
 	}
 	s.http = s.answersWith(handler)
-	if s.own != nil {
-		s.http.TLSConfig = s.own.config()
-	}
 	return nil
 }
 
@@ -180,11 +177,14 @@ func (s *Server) metricsHandler() http.Handler {
 }
 
 // serve answers requests until the server is shut down.
-func (s *Server) serve() (err error) {
+func (s *Server) serve() error { return s.serveWith(s.http, s.listen) }
+
+func (s *Server) serveWith(answers *http.Server, l net.Listener) (err error) {
 	if s.own != nil {
-		err = s.http.ServeTLS(s.listen, "", "") // it has the certificate
+		answers.TLSConfig = s.own.config()
+		err = answers.ServeTLS(l, "", "") // it has the certificate
 	} else {
-		err = s.http.Serve(s.listen)
+		err = answers.Serve(l)
 	}
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil

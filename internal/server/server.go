@@ -5,7 +5,6 @@
 package server
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,9 +58,7 @@ type Config struct {
 	Getenv func(string) string
 	// Now is the clock of the machine.
 	Now func() time.Time
-	// StoreWait is how long the start waits for the store; 0 is reachWithin.
-	StoreWait time.Duration
-	Log       *slog.Logger
+	Log *slog.Logger
 	// Level is the level of Log, which a reload changes.
 	Level *slog.LevelVar
 	// CarryOver is the state of the previous version in this process; nil for none.
@@ -130,7 +127,7 @@ var spawning = sync.OnceFunc(func() {
 
 // Open opens everything that can fail before the first job runs. Steps without files come first, so
 // that a server that cannot start leaves no files. The caller closes the server. Errors are a
-// *ListenError, a *StoreError, or self-explanatory.
+// *ListenError, a *StoreError, [ErrStopped], or self-explanatory.
 func Open(ctx context.Context, c Config) (*Server, error) {
 	keepInherited()
 	if c.Settings.Has(store.RoleWorker) {
@@ -143,10 +140,16 @@ func Open(ctx context.Context, c Config) (*Server, error) {
 	group.Go(func() { s.manager.starting(starting) })
 	s.started = func() { started(); group.Wait() }
 	if err := s.open(ctx); err != nil {
+		if ctx.Err() != nil && (s.mayReturn(err) || errors.Is(err, context.Canceled)) {
+			err = ErrStopped
+		}
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
+
+// ErrStopped is the error of [Open] when its context ended while it waited for the store.
+var ErrStopped = errors.New("the server was stopped before it reached its store")
 
 func (s *Server) open(ctx context.Context) error {
 	if err := s.listenHTTP(); err != nil {
@@ -165,7 +168,9 @@ func (s *Server) open(ctx context.Context) error {
 	s.closers = append(s.closers, s.store.Close)
 	s.measured = s.metrics.Measure(s.store)
 	var isNew bool
-	if err := whenReached(ctx, s.Log, cmp.Or(s.StoreWait, reachWithin), func() (err error) {
+	if err := s.whenReached(ctx, func(ctx context.Context) (err error) {
+		ctx, cancel := context.WithTimeout(ctx, reachTry)
+		defer cancel()
 		isNew, err = auth.First(ctx, s.store, s.Settings.Data)
 		return err
 	}); err != nil {
@@ -255,7 +260,7 @@ func (s *Server) openData(ctx context.Context) error {
 		s.wakeNotifier(e)
 	}
 	s.losses = newLosses(s.Settings.Name, s.Log, s.metrics.StepsLost)
-	err = whenReached(ctx, s.Log, cmp.Or(s.StoreWait, reachWithin), func() (err error) {
+	err = s.whenReached(ctx, func(ctx context.Context) (err error) {
 		s.store, err = OpenStore(ctx, s.Settings, StoreOptions{Now: s.Now, Log: s.Log, Ended: ended, Lost: s.losses.Lost})
 		if err != nil {
 			return err

@@ -2,13 +2,10 @@ package server
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/belfry-cron/belfry/internal/server/config"
-	"github.com/belfry-cron/belfry/internal/sys/failurelog"
 	"github.com/belfry-cron/belfry/store"
 	"github.com/belfry-cron/belfry/store/etcd"
 	"github.com/belfry-cron/belfry/store/mysql"
@@ -70,36 +67,6 @@ func OpenStore(ctx context.Context, c config.Server, o StoreOptions) (s store.St
 		return nil, &StoreError{err}
 	}
 	return s, nil
-}
-
-const (
-	// reachWithin is how long a starting server waits for its store: longer than a restart or
-	// failover of a database, and short enough that a wrong address does not look like a slow
-	// start.
-	reachWithin = 2 * time.Minute
-	// reachEvery is the wait between two tries.
-	reachEvery = time.Second
-)
-
-// whenReached makes a call of the start again until the store can be reached, for a time at most.
-func whenReached(ctx context.Context, log *slog.Logger, within time.Duration, call func() error) error {
-	fails := failurelog.New(log, fmt.Sprintf("the store cannot be reached; this server starts as soon as it can be, and waits %s at most", within), "the store can be reached")
-	for began := time.Now(); ; {
-		err := call()
-		if err == nil {
-			fails.Saw(nil)
-			return nil
-		}
-		if ctx.Err() != nil || time.Since(began) >= within || !errors.Is(err, store.ErrAway) && !errors.Is(err, context.DeadlineExceeded) {
-			return err
-		}
-		fails.Saw(err)
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(reachEvery):
-		}
-	}
 }
 
 // tellRefill returns a function that logs the progress of a refill, in a store that was

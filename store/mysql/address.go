@@ -25,6 +25,9 @@ const (
 	// statementTimeout is the default of statement_timeout. Statements are normally short, and a
 	// long one blocks others.
 	statementTimeout = 30 * time.Second
+	// openMax bounds the steps of opening a database that change no schema, so that a connection whose
+	// other end is gone is given up.
+	openMax = 30 * time.Second
 	// lockTimeout bounds the wait for the lock of a row.
 	lockTimeout = 10 * time.Second
 	// idleTimeout is how long a server keeps a silent connection: a node frozen within a

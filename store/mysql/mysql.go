@@ -56,7 +56,9 @@ func Open(ctx context.Context, text string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", a.name, unreached(err))
 	}
-	s, err := sqldb.Open(ctx, d, o)
+	within, cancel := context.WithTimeout(ctx, openMax)
+	defer cancel()
+	s, err := sqldb.Open(within, d, o)
 	if err != nil {
 		_ = d.pool.Close()
 		return nil, fmt.Errorf("open %s: %w", a.name, unreached(err))
@@ -240,6 +242,8 @@ const (
 	errReadOnlyTransact = 1792
 	errReadOnlyMode     = 1836
 	errKilledMariaDB    = 1927
+	errSlowMariaDB      = 1969 // max_statement_time
+	errSlowMySQL        = 3024 // max_execution_time
 	errNoDiskMySQL      = 3019
 	errInactiveMySQL    = 4031
 )
@@ -292,8 +296,10 @@ func wasUndone(err error) bool {
 // unreached marks an error of opening a database that may be reachable later as an outage. A wrong
 // password or database is a mistake of the configuration.
 func unreached(err error) error {
-	if n := number(err); n == errAccessDenied || (&database{}).Fault(err) != sqldb.Broken {
-		return err
+	switch n := number(err); {
+	case n == errLockWaitTimeout, n == errSlowMariaDB, n == errSlowMySQL: // it is slow
+	case n == errAccessDenied, (&database{}).Fault(err) != sqldb.Broken:
+		return marked(err)
 	}
 	return &failure{err, store.ErrAway}
 }

@@ -36,19 +36,38 @@ func migrate(ctx context.Context, a *address) error {
 		return err
 	}
 	defer conn.Close() // releases the lock as well
-	if _, _, err := known(ctx, conn); err != nil {
+	within, cancel := context.WithTimeout(ctx, openMax)
+	defer cancel()
+	if _, _, err := known(within, conn); err != nil {
 		return err
 	}
-	// The name may be as long as the name of a database, and the server's locks have
-	// no more than 64 letters.
-	var locked sql.NullInt64
-	if err := conn.QueryRowContext(ctx, "select get_lock(concat('belfry ', md5(database())), 3600)").Scan(&locked); err != nil {
+	if err := lock(ctx, conn); err != nil {
 		return err
-	}
-	if locked.Int64 != 1 {
-		return errors.New("another node has been changing the schema for an hour")
 	}
 	return forward(ctx, conn, list)
+}
+
+// lock waits until no other node changes the schema. Each try is short, so that a connection whose
+// other end is gone is given up.
+func lock(ctx context.Context, conn *sql.Conn) error {
+	try := func() (locked sql.NullInt64, err error) {
+		within, cancel := context.WithTimeout(ctx, openMax)
+		defer cancel()
+		// The name may be as long as the name of a database, and the server's locks have
+		// no more than 64 letters.
+		err = conn.QueryRowContext(within, fmt.Sprintf("select get_lock(concat('belfry ', md5(database())), %d)", int(lockTimeout.Seconds()))).Scan(&locked)
+		return locked, err
+	}
+	for {
+		switch locked, err := try(); {
+		case err != nil:
+			return err
+		case !locked.Valid:
+			return errors.New("the lock for changes of the schema failed")
+		case locked.Int64 == 1:
+			return nil
+		}
+	}
 }
 
 // packetMin is the least max_allowed_packet of a server, the default of MariaDB: a

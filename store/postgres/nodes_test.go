@@ -155,7 +155,10 @@ func TestMigrationMeetsActiveNodes(t *testing.T) {
 	defer d.pool.Close()
 	// The next two change active and job_state.
 	err = pgx.BeginFunc(t.Context(), d.pool, func(x pgx.Tx) error {
-		return errors.Join(d.makeSchema(t.Context(), x), d.forward(t.Context(), x, list[:5]))
+		if err := d.makeSchema(t.Context(), x); err != nil {
+			return err
+		}
+		return upTo(t.Context(), x, list[:5])
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -50,6 +50,9 @@ const (
 	nameMax = 63
 	// connectMax is the default of connect_timeout.
 	connectMax = 5 * time.Second
+	// openMax bounds the steps of opening a database that change no schema: as long as statements may
+	// take, and a connection whose other end is gone is given up.
+	openMax = 30 * time.Second
 	// connections is the default of pool_max_conns: beyond some, commits wait for each other.
 	connections = 10
 	// rollbackMax bounds a rollback, which continues after the context of its call.
@@ -105,7 +108,9 @@ func Open(ctx context.Context, address string, o Options) (*Store, error) {
 			return nil, fmt.Errorf("open %s: %w", d.name, unreached(err))
 		}
 	}
-	s, err := sqldb.Open(ctx, d, o)
+	within, cancel := context.WithTimeout(ctx, openMax)
+	defer cancel()
+	s, err := sqldb.Open(within, d, o)
 	if err != nil {
 		_ = d.Close()
 		return nil, fmt.Errorf("open %s: %w", d.name, unreached(err))
@@ -215,9 +220,10 @@ func unreached(err error) error {
 	var pgErr *pgconn.PgError
 	switch {
 	case errors.As(err, &pgErr):
-		// cannot_connect_now, too_many_connections, and the codes of a server that stops.
-		if !slices.Contains([]string{"57P01", "57P02", "57P03", "53300"}, pgErr.Code) {
-			return err
+		// cannot_connect_now, too_many_connections, the codes of a server that stops, and those of one
+		// that is slow: query_canceled, lock_not_available, idle_in_transaction_session_timeout.
+		if !slices.Contains([]string{"57P01", "57P02", "57P03", "53300", "57014", "55P03", "25P03"}, pgErr.Code) {
+			return fault(err)
 		}
 	case !isNetwork(err):
 		return err

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"embed"
+	"errors"
 	"fmt"
 	"time"
 
@@ -32,11 +33,18 @@ const migrateMax = 10
 func (d *database) migrate(ctx context.Context) error {
 	for n := 1; ; n++ {
 		err := d.tryMigrate(ctx)
+		if errors.Is(err, errUpgrading) {
+			n = 0
+			continue
+		}
 		if err == nil || n == migrateMax || d.Fault(err) != sqldb.Conflict {
 			return err
 		}
 	}
 }
+
+// errUpgrading is the error of a migration while another node changes the schema.
+var errUpgrading = errors.New("another node changes the schema")
 
 // tryMigrate migrates in one transaction.
 func (d *database) tryMigrate(ctx context.Context) error {
@@ -45,24 +53,33 @@ func (d *database) tryMigrate(ctx context.Context) error {
 		return err
 	}
 	return pgx.BeginFunc(ctx, d.pool, func(t pgx.Tx) error {
+		within, cancel := context.WithTimeout(ctx, openMax)
+		defer cancel()
 		var server int
-		if err := t.QueryRow(ctx, "select current_setting('server_version_num')::int / 10000").Scan(&server); err != nil {
+		if err := t.QueryRow(within, "select current_setting('server_version_num')::int / 10000").Scan(&server); err != nil {
 			return err
 		}
 		if server < versionMin {
 			return fmt.Errorf("the server is PostgreSQL %d, and must be %d or later", server, versionMin)
 		}
-		// A long script must not time out, nor other nodes that wait for it.
-		if _, err := t.Exec(ctx, "set local statement_timeout = 0; set local lock_timeout = 0", pgx.QueryExecModeSimpleProtocol); err != nil {
+		if _, err := t.Exec(within, "select pg_advisory_xact_lock($1)", int64(migrationLock)); err != nil {
+			if d.Fault(err) == sqldb.Conflict { // the lock was not free within lock_timeout
+				return errUpgrading
+			}
 			return err
 		}
-		if _, err := t.Exec(ctx, "select pg_advisory_xact_lock($1)", int64(migrationLock)); err != nil {
+		if err := d.makeSchema(within, t); err != nil {
 			return err
 		}
-		if err := d.makeSchema(ctx, t); err != nil {
+		list, err := behind(within, t, list)
+		if err != nil || len(list) == 0 {
 			return err
 		}
-		return d.forward(ctx, t, list)
+		// A long script must not time out.
+		if _, err := t.Exec(within, "set local statement_timeout = 0; set local lock_timeout = 0", pgx.QueryExecModeSimpleProtocol); err != nil {
+			return err
+		}
+		return forward(ctx, t, list)
 	})
 }
 
@@ -82,22 +99,24 @@ func (d *database) makeSchema(ctx context.Context, t pgx.Tx) error {
 	return nil
 }
 
-func (d *database) forward(ctx context.Context, t pgx.Tx, list sqldb.Migrations) error {
+// behind returns the scripts that the schema still needs.
+func behind(ctx context.Context, t pgx.Tx, list sqldb.Migrations) (sqldb.Migrations, error) {
 	_, err := t.Exec(ctx, `create table if not exists schema_versions (
 		version integer primary key,
 		oldest  integer not null,
 		applied timestamptz not null default now()
 	)`)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var version, oldest int
 	if err := t.QueryRow(ctx, "select coalesce(max(version), 0), coalesce(max(oldest), 0) from schema_versions").Scan(&version, &oldest); err != nil {
-		return err
+		return nil, err
 	}
-	if list, err = list.Behind(version, oldest); err != nil {
-		return err
-	}
+	return list.Behind(version, oldest)
+}
+
+func forward(ctx context.Context, t pgx.Tx, list sqldb.Migrations) error {
 	for _, m := range list {
 		if _, err := t.Exec(ctx, m.Script, pgx.QueryExecModeSimpleProtocol); err != nil {
 			return fmt.Errorf("bring the schema to version %d: %w", m.Version, err)

@@ -3,14 +3,25 @@
 package postgres
 
 import (
+	"context"
 	"os"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/belfry-cron/belfry/store/internal/sqldb"
 	"github.com/belfry-cron/belfry/store/storetest"
 )
+
+// upTo brings a schema to the last of some scripts.
+func upTo(ctx context.Context, t pgx.Tx, list sqldb.Migrations) error {
+	list, err := behind(ctx, t, list)
+	if err != nil {
+		return err
+	}
+	return forward(ctx, t, list)
+}
 
 // An upgraded schema of version 7 keeps all its data.
 func TestSchemaOfVersion7IsUpgraded(t *testing.T) {
@@ -33,7 +44,7 @@ func TestSchemaOfVersion7IsUpgraded(t *testing.T) {
 		if err := d.makeSchema(ctx, tx); err != nil {
 			return err
 		}
-		if err := d.forward(ctx, tx, list[:7]); err != nil {
+		if err := upTo(ctx, tx, list[:7]); err != nil {
 			return err
 		}
 		_, err := tx.Exec(ctx, string(data), pgx.QueryExecModeSimpleProtocol)

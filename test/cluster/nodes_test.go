@@ -131,6 +131,8 @@ type node struct {
 	store string
 	// history is the URL of the history store, if it is apart.
 	history string
+	// env is added to the environment of its process.
+	env []string
 	// clock is the file that sets the wall clock of its process, and program has such a clock.
 	clock, program string
 
@@ -188,8 +190,8 @@ func (n *node) launch() {
 	if n.history != "" {
 		n.cmd.Args = append(n.cmd.Args, "--history", n.history)
 	}
-	if n.clock != "" {
-		n.cmd.Env = append(os.Environ(), ownclock.Variable+"="+n.clock)
+	if n.cmd.Env = append(os.Environ(), n.env...); n.clock != "" {
+		n.cmd.Env = append(n.cmd.Env, ownclock.Variable+"="+n.clock)
 	}
 	n.cmd.Stderr = log
 	if err := n.cmd.Start(); err != nil {

@@ -31,6 +31,8 @@ const (
 	fair weather = iota
 	// cut ends all connections, and new ones at once.
 	cut
+	// resets resets all connections, and new ones at once.
+	resets
 	// silent keeps connections, and what is sent arrives when the weather is fair
 	// again: long after its sender has given up.
 	silent
@@ -73,12 +75,20 @@ func (p *proxy) turn(w weather) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.weather = w
-	if w == cut || w == closed {
+	if w == cut || w == resets || w == closed {
 		for conn := range p.conns {
-			conn.Close()
+			p.end(conn)
 		}
 	}
 	p.changed.Broadcast()
+}
+
+// end ends a connection in the present weather.
+func (p *proxy) end(conn net.Conn) {
+	if p.weather == resets {
+		_ = conn.(*net.TCPConn).SetLinger(0)
+	}
+	conn.Close()
 }
 
 // strand makes the connections of now half-open: what is sent on them is gone, and new ones work.
@@ -114,6 +124,9 @@ func (p *proxy) lateness() time.Duration {
 func (p *proxy) serve(near net.Conn) {
 	defer near.Close()
 	if !p.passes(false) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.end(near)
 		return
 	}
 	far, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", p.port))
@@ -169,7 +182,7 @@ func (p *proxy) keep(conns ...net.Conn) bool {
 	for _, conn := range conns {
 		p.conns[conn] = true
 	}
-	return p.weather != cut && p.weather != closed
+	return p.weather != cut && p.weather != resets && p.weather != closed
 }
 
 func (p *proxy) forget(conns ...net.Conn) {

@@ -213,6 +213,20 @@ func (a *api) healthRoutes() {
 	})
 }
 
+// Unready answers for a server that works and is not ready, because of an error.
+func Unready(why error, log *slog.Logger) http.Handler {
+	a := &api{Config: Config{Log: log}}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusOK, "ok\n") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		plain(w, http.StatusServiceUnavailable, why.Error()+"\n")
+	})
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
+		a.writeProblem(w, problemOf(service.ErrorOf(why)))
+	})
+	return mux
+}
+
 // plainRoutes are the description of the API, and the answer for unknown paths.
 func (a *api) plainRoutes() {
 	a.document = sync.OnceValues(a.writeDescription)
