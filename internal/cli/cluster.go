@@ -67,14 +67,18 @@ type kubeUser struct {
 
 // cluster is how a cluster is reached.
 type cluster struct {
-	server, namespace string
-	token             string
-	tls               *tls.Config
+	server, context, namespace string
+	token                      string
+	tls                        *tls.Config
 }
 
-// cronJobs reads the CronJobs of a namespace of a cluster.
-func (f *clusterFlags) cronJobs(ctx context.Context, env Env) ([]cronTable, error) {
+// cronJobs reads the CronJobs of a namespace of a cluster. An undo takes only its name.
+func (f *clusterFlags) cronJobs(ctx context.Context, env Env, undo bool) ([]cronTable, error) {
 	c, err := f.connect(env)
+	name := fmt.Sprintf("namespace %s of %s", c.namespace, c.context)
+	if undo && c.context != "" { // also by someone who can no longer sign in
+		return []cronTable{{name: name}}, nil
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +95,7 @@ func (f *clusterFlags) cronJobs(ctx context.Context, env Env) ([]cronTable, erro
 	if err != nil {
 		return nil, err
 	}
-	return []cronTable{{name: "namespace " + c.namespace, text: text}}, nil
+	return []cronTable{{name: name, text: text}}, nil
 }
 
 // connect reads the kubeconfig.
@@ -128,7 +132,7 @@ func (f *clusterFlags) connect(env Env) (c cluster, err error) {
 		return filepath.Join(filepath.Dir(path), file)
 	}
 	in := &k.Contexts[at].Context
-	c.namespace = cmp.Or(f.namespace, in.Namespace, "default")
+	c.context, c.namespace = wanted, cmp.Or(f.namespace, in.Namespace, "default")
 	if err := c.trust(&k, in.Cluster, beside); err != nil {
 		return c, failed("%s: certificate-authority: %v", name, err)
 	}

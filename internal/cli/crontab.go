@@ -582,7 +582,11 @@ func importText(w io.Writer, s style, tables []cronTable, wrongOnly bool) {
 				continue
 			}
 			if wrongOnly {
-				fmt.Fprintf(w, "%s:%d: %s\n", printable(t.name), l.Number, printable(l.Problem.String()))
+				text := l.Problem.String()
+				if t.read != nil { // a list may have all on one line
+					text = l.Text + ": " + text
+				}
+				fmt.Fprintf(w, "%s:%d: %s\n", printable(t.name), l.Number, printable(text))
 				continue
 			}
 			fmt.Fprintf(w, "%4d  %s\n", l.Number, s.faint(oneLine(strings.TrimSpace(l.Text))))

@@ -309,7 +309,7 @@ func undoImport(ctx context.Context, env Env, ask importFlags, tables []cronTabl
 			return away
 		}
 		if ask.still != "" {
-			env.tell("there is nothing to undo: none of them has a job of the owner %s\n", ask.owner)
+			env.tell("there is nothing to undo: no job has the owner %s\n", ask.owner)
 			return nil
 		}
 		env.tell("there is nothing to undo: no line begins with #belfry#, and no line has a job of the owner %s\n", ask.owner)
@@ -356,8 +356,8 @@ func undoImport(ctx context.Context, env Env, ask importFlags, tables []cronTabl
 	return nil
 }
 
-// jobsToDelete returns the jobs of an owner that documents describe. The error is for a server
-// that does not answer.
+// jobsToDelete returns the jobs of an owner: those that documents describe, or all of another scheduler. The
+// error is for a server that does not answer.
 func jobsToDelete(ctx context.Context, env Env, ask importFlags, documents []job.Document) (server *remote, names []string, err error) {
 	if server, err = connect(env, ask.connection); err != nil {
 		return nil, nil, err
@@ -379,7 +379,7 @@ func jobsToDelete(ctx context.Context, env Env, ask importFlags, documents []job
 			if err != nil {
 				return nil, nil, err
 			}
-			if lines[row.FullName()] {
+			if ask.still != "" || lines[row.FullName()] {
 				names = append(names, row.FullName())
 			}
 		}

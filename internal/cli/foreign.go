@@ -58,15 +58,19 @@ func importForeign(ctx context.Context, env Env, ask importFlags, from origin, t
 	}
 	var names []string
 	for i := range tables {
+		names = append(names, tables[i].name)
+		if ask.undo {
+			tables[i].read = func() []crontab.Line { return nil }
+			continue
+		}
 		lines, err := from.read(tables[i].text)
 		if err != nil {
 			return failed("%s: %v", tables[i].name, err)
 		}
-		if len(lines) == 0 && !ask.apply && !ask.undo {
+		if len(lines) == 0 && !ask.apply {
 			return failed("%s has no %s", tables[i].name, from.what)
 		}
 		tables[i].read = func() []crontab.Line { return lines }
-		names = append(names, tables[i].name)
 	}
 	slices.Sort(names)
 	if ask.owner = cmp.Or(ask.owner, from.name+":"+strings.Join(names, ",")); len(ask.owner) > ownerMax {
@@ -143,7 +147,7 @@ input. --live reads the CronJobs of a cluster: of the kubeconfig that KUBECONFIG
 The pod becomes a job with run.container, for a node with Docker or Podman; with
 --shell its command runs on a node as it is. A CronJob always becomes the same job, so
 a second import changes nothing. The jobs are marked with an owner; --prune deletes
-those whose CronJobs are gone, --undo all of them.`,
+those whose CronJobs are gone, --undo all of them without reading any CronJob.`,
 		Example: `belfry kubernetes import cronjobs.yaml
 kubectl get cronjobs -n shop -o yaml | belfry kubernetes import - --apply -n shop
 belfry kubernetes import --live --kube-namespace shop
@@ -155,9 +159,9 @@ belfry kubernetes import cronjobs.yaml --undo`,
 			var tables []cronTable
 			var err error
 			if live.use {
-				tables, err = live.cronJobs(cmd.Context(), env)
+				tables, err = live.cronJobs(cmd.Context(), env, ask.undo)
 			} else {
-				tables, err = filesToImport(env, files)
+				tables, err = filesToImport(env, files, ask.undo)
 			}
 			if err != nil {
 				return err
@@ -200,7 +204,7 @@ nothing there.
 
 A job always becomes the same job, so a second import changes nothing. The jobs are
 marked with an owner; --prune deletes those that are gone in Dkron, --undo all of
-them.`,
+them without a request to Dkron.`,
 		Example: `belfry dkron import --url http://dkron:8080
 curl http://dkron:8080/v1/jobs | belfry dkron import - --apply
 belfry dkron import jobs.json --undo`,
@@ -211,9 +215,9 @@ belfry dkron import jobs.json --undo`,
 			var tables []cronTable
 			var err error
 			if base != "" {
-				tables, err = dkronJobs(cmd.Context(), env, base)
+				tables, err = dkronJobs(cmd.Context(), env, base, ask.undo)
 			} else {
-				tables, err = filesToImport(env, files)
+				tables, err = filesToImport(env, files, ask.undo)
 			}
 			if err != nil {
 				return err
@@ -229,15 +233,17 @@ belfry dkron import jobs.json --undo`,
 	return cmd
 }
 
-// filesToImport reads files.
-func filesToImport(env Env, files []string) (tables []cronTable, err error) {
+// filesToImport reads files. An undo takes only their names: the files may be gone.
+func filesToImport(env Env, files []string, undo bool) (tables []cronTable, err error) {
 	for _, file := range files {
 		t := cronTable{name: file, path: env.path(file)}
 		if file == "-" {
 			t.name, t.path = "stdin", ""
 		}
-		if t.text, err = readTable(env, file); err != nil {
-			return nil, err
+		if !undo {
+			if t.text, err = readTable(env, file); err != nil {
+				return nil, err
+			}
 		}
 		tables = append(tables, t)
 	}
@@ -278,11 +284,14 @@ func getForeign(ctx context.Context, c *http.Client, address string, header http
 // foreignMax bounds the list of another scheduler: some ten thousand CronJobs.
 const foreignMax = 64 << 20
 
-// dkronJobs reads the jobs of a server of Dkron.
-func dkronJobs(ctx context.Context, env Env, base string) ([]cronTable, error) {
+// dkronJobs reads the jobs of a server of Dkron. An undo takes only its name.
+func dkronJobs(ctx context.Context, env Env, base string, undo bool) ([]cronTable, error) {
 	u, err := url.Parse(base)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {
 		return nil, misused("--url: %q is not the address of a server, such as http://dkron:8080", base)
+	}
+	if undo {
+		return []cronTable{{name: u.Host}}, nil
 	}
 	header := http.Header{"Accept": {"application/json"}}
 	if token := env.Getenv("DKRON_TOKEN"); token != "" {
