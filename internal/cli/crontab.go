@@ -153,7 +153,7 @@ func importCrontabs(ctx context.Context, env Env, ask importFlags, files []strin
 	if !ask.apply {
 		return showImport(env, ask, tables, documents, bad)
 	}
-	importText(env.Stderr, styleFor(env, env.StderrIsTerminal), tables, true)
+	tellWrong(env, tables)
 	if bad > 0 && !ask.skip {
 		return failed("%s no job, and nothing was changed", makes(bad)).withHint("--skip-errors imports the other lines")
 	}
@@ -500,13 +500,13 @@ func showImport(env Env, ask importFlags, tables []cronTable, documents []job.Do
 			return err
 		}
 	default:
-		importText(&b, styleFor(env, env.StdoutIsTerminal), tables, false)
+		importText(&b, styleFor(env, env.StdoutIsTerminal), tables)
 	}
 	if err := write(env, b.Bytes()); err != nil {
 		return err
 	}
 	if ask.output == asYAML && bad > 0 {
-		importText(env.Stderr, styleFor(env, env.StderrIsTerminal), tables, true)
+		tellWrong(env, tables)
 	}
 	if bad > 0 {
 		return failed("%s no job", makes(bad))
@@ -565,12 +565,25 @@ func importList(tables []cronTable) any {
 	}{items}
 }
 
-// importText writes the result of each line for people, or only the mistakes.
-func importText(w io.Writer, s style, tables []cronTable, wrongOnly bool) {
+// tellWrong names the lines that make no job.
+func tellWrong(env Env, tables []cronTable) {
 	for _, t := range tables {
-		if !wrongOnly {
-			fmt.Fprintln(w, s.strong(printable(t.name)))
+		for _, l := range t.lines {
+			text := l.Problem.String()
+			if t.read != nil { // a list may have all on one line
+				text = l.Text + ": " + text
+			}
+			if !l.Problem.IsZero() {
+				env.tell("%s:%d: %s\n", printable(t.name), l.Number, printable(text))
+			}
 		}
+	}
+}
+
+// importText writes the result of each line for people.
+func importText(w io.Writer, s style, tables []cronTable) {
+	for _, t := range tables {
+		fmt.Fprintln(w, s.strong(printable(t.name)))
 		lines := map[string]int{} // by their note
 		for _, l := range t.lines {
 			for _, note := range l.Notes {
@@ -578,17 +591,6 @@ func importText(w io.Writer, s style, tables []cronTable, wrongOnly bool) {
 			}
 		}
 		for _, l := range t.lines {
-			if wrongOnly && l.Problem.IsZero() {
-				continue
-			}
-			if wrongOnly {
-				text := l.Problem.String()
-				if t.read != nil { // a list may have all on one line
-					text = l.Text + ": " + text
-				}
-				fmt.Fprintf(w, "%s:%d: %s\n", printable(t.name), l.Number, printable(text))
-				continue
-			}
 			fmt.Fprintf(w, "%4d  %s\n", l.Number, s.faint(oneLine(strings.TrimSpace(l.Text))))
 			for _, d := range l.Documents {
 				switch {

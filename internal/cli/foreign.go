@@ -84,7 +84,7 @@ func importForeign(ctx context.Context, env Env, ask importFlags, from origin, t
 	if !ask.apply {
 		return showImport(env, ask, tables, documents, bad)
 	}
-	importText(env.Stderr, styleFor(env, env.StderrIsTerminal), tables, true)
+	tellWrong(env, tables)
 	if bad > 0 && !ask.skip {
 		return failed("%s no job, and nothing was changed", makes(bad)).withHint("--skip-errors imports the others")
 	}
