@@ -9,7 +9,7 @@ var libraryWords = []struct{ theirs, behind, ours string }{
 	{`expected value to be one of "`, `"`, "is not allowed; allowed: %"},
 	{"expected number >= ", "", "is too small; the minimum is %"},
 	{"expected number <= ", "", "is too large; the maximum is %"},
-	{"expected length >= ", "", "is too short; the minimum is % characters"},
+	{"expected length >= ", "", "is too short; the minimum length is %"},
 	{"expected length <= ", "", "is too long; the maximum is % characters"},
 	{"expected array length <= ", "", "has too many items; the maximum is %"},
 	{"expected string to be RFC 3339 date-time", "", instantWanted},

@@ -54,6 +54,7 @@ func TestWrongValuesAreNamedWithARemedy(t *testing.T) {
 		{"GET", "jobs?label=a%3D1&label=a%3D2", "", "label", `is given twice for a, as "1" and "2", and no job has both`},
 		{"GET", "jobs?label=" + strings.Repeat("a%3D1&label=", 16) + "a%3D1", "", "label", "has too many items; the maximum is 16"},
 		{"GET", "jobs?text=" + strings.Repeat("x", 257), "", "text", "is too long; the maximum is 256 characters"},
+		{"POST", "tokens", `{"name": "a", "role": "viewer", "expires_in": ""}`, "expires_in", "is too short; the minimum length is 1"},
 		{"GET", "runs?state=gone", "", "state", "is not allowed; allowed: ready, waiting, running, done"},
 		{"GET", "runs?from=yesterday", "", "from", "is not an instant such as 2026-03-28T00:00:00Z"},
 		{"GET", "runs/7", "", "id", `"7" is not an id (26 letters and digits)`},
