@@ -93,7 +93,7 @@ type Success struct {
 type Expect struct {
 	StartWithin   Duration `json:"start_within,omitzero" min:"1ms" max:"365d" doc:"A run should start within this time after it was due."`
 	FinishWithin  Duration `json:"finish_within,omitzero" min:"1ms" max:"365d" doc:"A run should end within this time after it was due."`
-	DurationBelow Duration `json:"duration_below,omitzero" min:"1ms" max:"365d" doc:"An attempt should take less than this."`
+	DurationBelow Duration `json:"duration_below,omitzero" min:"1ms" max:"365d" doc:"An attempt should take less than this, from its claim or, if that was early, from its due time."`
 }
 
 // Keep is how long history is kept.

@@ -38,27 +38,33 @@ var expectTests = []test{
 	{"an unmet expectation is marked on the record", func(e *env) {
 		for i, c := range []struct {
 			expect       string
-			wait, work   time.Duration // before and after the claim
+			wait, work   time.Duration // before the claim, and after the start of the command
 			want, retold string        // on the first record, and after an immediate retry
+			spawn        time.Duration // from the claim to the start of the command
 		}{
-			{"start_within: 5s", 5 * time.Second, 0, "", ""},
-			{"start_within: 5s", 6 * time.Second, 0, "it started 6 s after it was due, expected was 5 s at most", "it started 6 s after it was due, expected was 5 s at most"},
-			{"finish_within: 5s", 2 * time.Second, 3 * time.Second, "", "it ended 15 s after it was due, expected was 5 s at most"},
-			{"finish_within: 15s", 2 * time.Second, 3 * time.Second, "", ""},
-			{"duration_below: 5s", time.Minute, 4999 * time.Millisecond, "", ""},
-			{"duration_below: 5s", 0, 5 * time.Second, "attempt 1 took 5 s, expected was less than 5 s", ""},
+			{"start_within: 5s", 5 * time.Second, 0, "", "", 0},
+			{"start_within: 5s", 6 * time.Second, 0, "it started 6 s after it was due, expected was 5 s at most", "it started 6 s after it was due, expected was 5 s at most", 0},
+			{"finish_within: 5s", 2 * time.Second, 3 * time.Second, "", "it ended 15 s after it was due, expected was 5 s at most", 0},
+			{"finish_within: 15s", 2 * time.Second, 3 * time.Second, "", "", 0},
+			{"duration_below: 5s", time.Minute, 4999 * time.Millisecond, "", "", 0},
+			{"duration_below: 5s", 0, 5 * time.Second, "attempt 1 took 5 s, expected was less than 5 s", "", 0},
+			{"duration_below: 5s", 0, 4 * time.Second, "attempt 1 took 5 s, expected was less than 5 s", "", time.Second},
 			{
 				"start_within: 1s, finish_within: 2s, duration_below: 3s", 4 * time.Second, 5 * time.Second,
 				"it started 4 s after it was due, expected was 1 s at most; attempt 1 took 5 s, expected was less than 3 s",
-				"it started 4 s after it was due, expected was 1 s at most; it ended 19 s after it was due, expected was 2 s at most",
+				"it started 4 s after it was due, expected was 1 s at most; it ended 19 s after it was due, expected was 2 s at most", 0,
 			},
 		} {
 			j := e.put(fmt.Sprintf("name: j%d\nschedule: {cron: '* * * * *'}\npolicy: {expect: {%s}, retry: {attempts: 1, backoff: 10s}}", i, c.expect))
 			a := e.plan(j, time.Second)[0]
 			e.clock.Advance(time.Second + c.wait)
 			e.claim(e.a, a, store.Started)
+			e.clock.Advance(c.spawn)
 			began := e.now()
 			e.clock.Advance(c.work)
+			if alerts, marked := e.alerts(), strings.Contains(c.want, "took"); marked != strings.Contains(alerts, "after it started") {
+				e.Errorf("%s: the alerts are %q, and the mark is %q", c.expect, alerts, c.want)
+			}
 			e.report(store.Result{Attempt: a, Started: began, Ended: e.now(), Outcome: job.OutcomeFailed})
 			equal(e, c.expect+": the first attempt", e.attempts(a.Run)[0].Unmet.String(), c.want)
 			e.clock.Advance(10 * time.Second)

@@ -53,11 +53,19 @@ func (p *Policy) deadlines(r *store.Run) (list []deadline) {
 		list = append(list, deadline{firstDue(r).Add(p.FinishWithin), reason.NotEndedDue.Of(p.FinishWithin)})
 	}
 	if p.DurationBelow > 0 && r.State == job.StateRunning {
-		list = append(list, deadline{
-			startOf(r.Claimed, r.Due).Add(p.DurationBelow), reason.AttemptLong.Of(r.Attempt, p.DurationBelow),
-		})
+		list = append(list, deadline{attemptBegan(r, time.Time{}).Add(p.DurationBelow), reason.AttemptLong.Of(r.Attempt, p.DurationBelow)})
 	}
 	return list
+}
+
+// attemptBegan returns from when the duration of an attempt counts: from its claim, or its due time if it was
+// claimed early. The start of its command, which is known only at its end, may be earlier if it is
+// reported.
+func attemptBegan(r *store.Run, started time.Time) time.Time {
+	if began := startOf(r.Claimed, r.Due); !r.Claimed.IsZero() && (started.IsZero() || began.Before(started)) {
+		return began
+	}
+	return started
 }
 
 // nextAlert returns the earliest moment after another at which an expectation of
@@ -143,7 +151,7 @@ func (p *Policy) unmet(r *store.Run, a *job.Attempt, final bool) (all job.Reason
 	if late := a.Ended.Sub(due); p.FinishWithin > 0 && final && late > p.FinishWithin {
 		also(reason.EndedLate.Of(roundedUp(late), p.FinishWithin))
 	}
-	if took := a.Ended.Sub(a.Started); p.DurationBelow > 0 && a.Number > 0 && took >= p.DurationBelow {
+	if took := a.Ended.Sub(attemptBegan(r, a.Started)); p.DurationBelow > 0 && a.Number > 0 && took >= p.DurationBelow {
 		also(reason.TookLong.Of(a.Number, roundedUp(took), p.DurationBelow))
 	}
 	return all

@@ -665,7 +665,7 @@ func (b *Batch) report(res store.Result) bool {
 	record.Replaces, record.OutputBytes = true, res.OutputBytes
 	j := b.job(record.Run.JobUID)
 	if j != nil && a.Number == 1 { // later attempts have other due times
-		record.Unmet = j.Policy.unmet(&store.Run{Run: record.Run}, a, true)
+		record.Unmet = j.Policy.unmet(&store.Run{Run: record.Run, Claimed: record.Claimed}, a, true)
 	}
 	b.replaceRecord(record)
 
