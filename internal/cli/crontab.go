@@ -512,12 +512,17 @@ func showImport(env Env, ask importFlags, tables []cronTable, documents []job.Do
 		return failed("%s no job", makes(bad))
 	}
 	if ask.output == asTable {
-		if ask.still == "" && ask.mailServer == "" && slices.ContainsFunc(tables, func(t cronTable) bool { return crontab.MailTo(t.text) != "" }) {
+		if ask.losesMail(tables) {
 			env.tell("--mail-server HOST:PORT mails failures to the addresses of MAILTO.\n")
 		}
 		env.tell("Nothing was written. --apply creates the jobs.\n")
 	}
 	return nil
+}
+
+// losesMail reports whether cron mails output of the lines and nothing will.
+func (ask *importFlags) losesMail(tables []cronTable) bool {
+	return ask.still == "" && ask.mailServer == "" && slices.ContainsFunc(tables, func(t cronTable) bool { return crontab.MailTo(t.text) != "" })
 }
 
 // importedLine is a line as -o json prints it.

@@ -88,6 +88,9 @@ func applyImport(ctx context.Context, env Env, ask importFlags, tables []cronTab
 	if err := showList(env, ask.output, applied.Results, "", resultName, func(w io.Writer) { applyText(w, env, applied) }); err != nil {
 		return err
 	}
+	if ask.losesMail(tables) {
+		env.tell("failures of these jobs are not mailed to MAILTO: define a channel, as notifications.md shows, or take the import back with --undo and repeat it with --mail-server HOST:PORT\n")
+	}
 	if !ask.commentOut {
 		if !ask.dryRun {
 			env.tell("%s", cmp.Or(ask.still, "cron still runs these lines: remove them, or repeat the command with --comment-out\n"))
