@@ -23,6 +23,7 @@ const (
 	acknowledged = "nothing acknowledged is lost"
 	bounded      = "bounded"
 	handedOver   = "handed over"
+	windows      = "windows"
 )
 
 const (
@@ -32,6 +33,10 @@ const (
 
 // faults are the mutations. The pages docs/testing-*.md list further ones, tried by hand.
 var faults = append([]fault{
+	{windows, "a changed window keeps the runs that it holds", "internal/decide/engine/window.go",
+		"m.Due = b.now.Truncate(time.Millisecond)", "_ = time.Millisecond", suite, "^TestStore$/a_window"},
+	{windows, "a held run is not found by a change: it stays in the slot of its job", "internal/decide/engine/window.go",
+		"b.moveSlot(m, windowSlot+open.Window)", "_ = windowSlot", suite, "^TestStore$/a_window"},
 	{overlap, "runs that another process has written are decided about by the cache", "store/internal/sqldb/hot.go",
 		"entry.writer != nil || !isOwn(uid)", "entry.writer != nil",
 		"./store/internal/sqldb", "^TestCachedRunsAreForgottenUnlessTheyAreStored$"},

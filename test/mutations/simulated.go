@@ -2,6 +2,8 @@ package main
 
 // simulated are faults that both simulations must find, the core's and the whole nodes'.
 var simulated = inSimulations([]fault{
+	{windows, "a run due in a second whose number seven divides passes", "internal/decide/engine/window.go",
+		"if b.facts.windows.empty() ||", "if r.Due.Unix()%7 == 0 || b.facts.windows.empty() ||", "", ""},
 	{handedOver, "an attempt keeps the session of its node", "internal/decide/engine/handover.go",
 		"m.Session = job.ID{}\n\tb.save(m)\n\treturn store.Handed", "b.save(m)\n\treturn store.Handed", "", ""},
 	{handedOver, "an attempt without a session is reaped", "internal/decide/engine/handover.go",

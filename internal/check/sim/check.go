@@ -65,6 +65,7 @@ func (h *History) Check(s store.Store, calm time.Time, lookAhead, late time.Dura
 	c.checkFlows()
 	c.checkChain()
 	c.checkLateness()
+	c.checkFreed()
 	c.checkIdle()
 	c.checkStale()
 	c.checkHandedOver()
@@ -245,7 +246,7 @@ func (c *checker) checkOutcome(r *store.Record) {
 			c.problem("accounted", "%s of %s was recorded as missed %s after it was due: %s", r.Run.Name, r.Run.Due, late, r.Attempt.Reason)
 		}
 	case job.OutcomeSkipped:
-		if specOf(r.Run.Name).most+specOf(r.Run.Name).flowMost == 0 {
+		if s := specOf(r.Run.Name); s.most+s.flowMost == 0 && !s.windowed {
 			c.problem("overlap", "a run of %s was skipped: %s", r.Run.Name, r.Attempt.Reason)
 		}
 	case job.OutcomeWithdrawn:
@@ -504,6 +505,15 @@ func (c *checker) checkLateness() {
 			c.problem("liveness", "a run of %s of %s has started %s late on %s, and nothing was wrong", a.Run.Name, a.Run.Due, late, a.Node)
 		case late > takenOver && !c.faulty(before, a.Started, false) && a.Run.Name != "zone":
 			c.problem("liveness", "a run of %s of %s has started %s late on %s, and only nodes have died", a.Run.Name, a.Run.Due, late, a.Node)
+		}
+	}
+}
+
+// checkFreed checks that a closed window keeps no run.
+func (c *checker) checkFreed() {
+	for _, f := range c.freed {
+		if late := f.at.Sub(f.from); c.late > 0 && late > takenOver && !c.faulty(f.from.Add(-settled), f.at, true) {
+			c.problem("windows", "a run of %s that the window held was claimed %s after it could start", f.name, late)
 		}
 	}
 }

@@ -27,6 +27,8 @@ type History struct {
 	sessions   map[job.ID]*session
 	absences   []absence
 	claims     map[job.ID][]truth.Claim // by run
+	openings   []truth.Opening          // of the window
+	freed      []freed
 	edits      []change
 	unplanned  []endedSchedule
 	begun      map[attemptKey]bool // started attempts
@@ -46,6 +48,12 @@ type History struct {
 	handed     map[attemptKey]handedOver
 	// Calls without an answer or refusal: Mute never arrived, Unheard were made.
 	Mute, Unheard int
+}
+
+// freed is a run that the window had held, and was claimed.
+type freed struct {
+	name     string
+	from, at time.Time // when it could start, and when it was claimed
 }
 
 // stale is a moment at which a planner repeated an earlier plan.

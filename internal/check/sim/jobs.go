@@ -30,6 +30,7 @@ type spec struct {
 	missed   job.Missed    // "" is latest
 	handed   bool          // its attempts are handed over
 	run      string        // its work, if not a command
+	windowed bool          // the window matches it
 	flowMost int           // how many runs of a flow may run at once; 0 means any number
 }
 
@@ -69,6 +70,8 @@ var steady = map[string]spec{
 	"flow":      {schedule: `cron: "0 * * * * *"`, rest: `policy: {overlap: allow, lost_after: 20s, kill_grace: 1s}`, run: everyKind},
 	"flow-fast": {schedule: `cron: "15 * * * * *"`, rest: `policy: {timeout: 40s, lost_after: 20s, kill_grace: 1s}`, run: failsFast, flowMost: 1},
 	"flow-asks": {schedule: `cron: "20,50 * * * * *"`, rest: `policy: {overlap: allow, lost_after: 20s, kill_grace: 1s}`, run: asks},
+	"held":      {schedule: `cron: "*/10 * * * * *"`, rest: `labels: {window: w}, policy: {overlap: allow}`, windowed: true},
+	"held-all":  {schedule: `cron: "*/30 * * * * *"`, rest: `labels: {window: w}, policy: {overlap: queue, missed: all, missed_limit: 3, late_by: 1h}`, most: 1, gains: true, missed: job.MissedAll, windowed: true},
 	"called":    {rest: `policy: {overlap: allow}`},
 	"twenty":    {schedule: `cron: "*/30 * * * * *", max_runs: 20`, rest: `policy: {overlap: allow}`, prompt: true},
 }
@@ -201,9 +204,40 @@ func (u *user) put(name, schedule string, p store.PutJob) error {
 	return err
 }
 
+// window opens, closes or deletes the window.
+func (u *user) window() error {
+	ctx := context.Background()
+	now := u.now().Truncate(time.Second)
+	if u.random.IntN(8) == 0 {
+		err := u.store.DeleteDocument(ctx, job.KindWindow, job.DefaultNamespace+"/w", store.AnyVersion, "user")
+		if errors.Is(err, store.ErrNotFound) {
+			return nil
+		}
+		return err
+	}
+	w := &job.Window{
+		Name: "w", Match: job.WindowMatch{Labels: map[string]string{"window": "w"}}, Action: []job.WindowAction{job.WindowHold, job.WindowHold, job.WindowSkip}[u.random.IntN(3)],
+		Schedule: job.Schedule{At: []time.Time{now.Add(time.Duration(u.random.IntN(20)) * time.Second)}}, For: job.Duration(time.Duration(5+u.random.IntN(90)) * time.Second),
+	}
+	if u.random.IntN(3) == 0 {
+		w.Schedule.At[0], w.Closed = now.Add(-time.Minute), now
+	}
+	for range 1 + u.random.IntN(2) { // an answer may be lost
+		if _, err := u.store.PutDocument(ctx, job.Document{Kind: job.KindWindow, Window: w}, store.AnyVersion, "user"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // edit changes one of the edited jobs.
 func (u *user) edit() error {
 	ctx := context.Background()
+	if u.random.IntN(6) == 0 {
+		if err := u.window(); err != nil {
+			return err
+		}
+	}
 	if u.random.IntN(2) == 0 {
 		if err := u.answer(); err != nil {
 			return err

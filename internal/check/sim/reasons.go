@@ -109,7 +109,7 @@ const onItsWayMax = 11 * time.Second
 func (c *checker) world() *truth.World {
 	w := &truth.World{
 		Records: c.records, Active: c.active, Claims: c.claims, Cancels: c.cancels,
-		Attempts: map[job.ID][]truth.Attempt{}, Sessions: map[job.ID]*truth.Session{},
+		Openings: c.openings, Attempts: map[job.ID][]truth.Attempt{}, Sessions: map[job.ID]*truth.Session{},
 		Whole: true, Stalled: stalledMax, Untold: untoldMax, OnItsWay: onItsWayMax,
 		Lost: func(run job.ID, number int) bool { return !c.lost[attemptKey{run, number}].IsZero() },
 		Handed: func(run job.ID, number int) bool {
@@ -193,18 +193,27 @@ func (c *checker) checkAbsent(r *store.Record) {
 }
 
 // isFollowed reports whether a later occurrence of the job of a record fell due in an absence of all
+// firstDue is when a run fell due before the window, if it concerns it, postponed it.
+func firstDue(r *job.Run) time.Time {
+	if specOf(r.Name).windowed {
+		return r.Scheduled
+	}
+	return r.Due
+}
+
 // nodes: only the latest is on time.
 func (c *checker) isFollowed(r *store.Record) bool {
 	if _, ok := steady[r.Run.Name]; !ok {
 		return true // an edit may have withdrawn the later one
 	}
-	last := r.Run.Due
+	last := firstDue(&r.Run)
 	if !r.Until.IsZero() {
 		last = r.Until
 	}
 	for _, a := range c.absences {
 		isLater := func(other *job.Run) bool {
-			return other.Due.After(last) && !other.Due.Before(a.from) && !other.Due.After(a.to)
+			due := firstDue(other)
+			return due.After(last) && !due.Before(a.from) && !due.After(a.to)
 		}
 		for _, o := range c.byJob[r.Run.JobUID] {
 			if isLater(&o.Run) {

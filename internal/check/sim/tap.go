@@ -141,6 +141,7 @@ func (t *Tap) claimed(ctx context.Context, out *store.ClaimOutcome) {
 	case r.Due.Sub(now) > store.ClaimAhead:
 		h.problem("no start early", "a run of %s was claimed %s ahead", b.name, r.Due.Sub(now))
 	}
+	h.outOfWindow(r, now)
 	h.closeClaim(r.ID, t.ends())
 	began := now.Truncate(time.Microsecond) // the precision of stores
 	if r.Due.After(began) {
@@ -149,6 +150,73 @@ func (t *Tap) claimed(ctx context.Context, out *store.ClaimOutcome) {
 	h.claims[r.ID] = append(h.claims[r.ID], truth.Claim{By: r.Session, Made: t.ends(), From: began})
 	h.runs[r.ID] = &runBook{slot: r.Slot, token: r.Token, run: r.Run, session: r.Session, claimed: now, lostAfter: time.Duration(out.Job.Filled.Policy.LostAfter)}
 	t.hold(ctx, r)
+}
+
+// outOfWindow checks that a claimed run is one that the window, if it is open, does not concern.
+func (h *History) outOfWindow(r *store.Run, now time.Time) {
+	if !specOf(r.Name).windowed || r.Kind == job.RunByHand {
+		return
+	}
+	starts, free := later(r.Due, now), r.FirstDue
+	for _, o := range h.openings {
+		switch known := o.Over.IsZero(); {
+		case known && !starts.Before(o.From) && starts.Before(o.To):
+			h.problem("windows", "a run of %s of %s was claimed at %s, and the window is open from %s to %s", r.Name, r.Scheduled, now, o.From, o.To)
+		case !known && o.From.Before(o.Over) && o.Over.Before(o.To):
+			free = later(free, o.Over)
+		case o.To.Before(now):
+			free = later(free, o.To)
+		}
+	}
+	if !r.FirstDue.IsZero() && !now.Before(r.Due) && r.Attempt == 1 && parallelOf(r.Name) == 0 { // others may wait for a slot
+		h.freed = append(h.freed, freed{r.Name, free, now})
+	}
+}
+
+// PutDocument implements [store.Documents]. It notes when the window is open.
+func (t *Tap) PutDocument(ctx context.Context, d job.Document, ifVersion int64, actor string) (job.Document, error) {
+	h := t.history
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	put, err := t.Store.PutDocument(ctx, d, ifVersion, actor)
+	h.Commits++
+	if w := d.Window; err == nil && w != nil {
+		h.closeWindow(t.now())
+		opens := w.Schedule.At[0]
+		closes := opens.Add(time.Duration(w.For))
+		if !w.Closed.IsZero() && opens.Before(w.Closed) {
+			closes = w.Closed
+		}
+		h.openings = append(h.openings, truth.Opening{From: opens, To: closes, Put: t.now()})
+	}
+	return put, err
+}
+
+// DeleteDocument implements [store.Documents].
+func (t *Tap) DeleteDocument(ctx context.Context, kind job.Kind, full string, ifVersion int64, actor string) error {
+	h := t.history
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	err := t.Store.DeleteDocument(ctx, kind, full, ifVersion, actor)
+	h.Commits++
+	if err == nil && kind == job.KindWindow {
+		h.closeWindow(t.now())
+	}
+	return err
+}
+
+// closeWindow ends the latest opening.
+func (h *History) closeWindow(at time.Time) {
+	if n := len(h.openings); n > 0 && h.openings[n-1].Over.IsZero() {
+		h.openings[n-1].Over = at
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // hold notes that a run has its slot, and compares with how many may have it.

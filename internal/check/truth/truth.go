@@ -28,6 +28,7 @@ type World struct {
 	Handed   func(run job.ID, number int) bool      // whether an attempt was handed over to a service
 	Rule     func(name string) (rule Rule, ok bool) // of a job that nobody edits
 	Changed  func(name string, at time.Time) bool   // whether users had changed a job by then
+	Openings []Opening                              // of maintenance windows
 	// Texts are the messages of executors and services, with the outcomes that they are about.
 	Texts map[string]job.Outcome
 
@@ -56,6 +57,10 @@ type Claim struct {
 	By             job.ID // the session
 	Made, From, To time.Time
 }
+
+// Opening is a time in which a maintenance window was to be open, and when it was known: Over is
+// zero while it is.
+type Opening struct{ From, To, Put, Over time.Time }
 
 // Session has the renewals of a session, and how many results it had not reported at each.
 type Session struct {
@@ -126,6 +131,7 @@ var judges = map[string]func(*World, *statement) bool{
 	reason.Unplanned.Name:   (*World).wasDueBefore,
 	reason.StoreAway.Name:   (*World).wasUnreached, reason.AfterOutage.Name: always,
 	reason.MissedNone.Name: missedBy(job.MissedNone), reason.MissedLatest.Name: missedBy(job.MissedLatest),
+	reason.InWindow.Name: (*World).wasInWindow, reason.HeldMax.Name: is(job.OutcomeSkipped),
 	reason.MissedAll.Name: missedBy(job.MissedAll), reason.MissedLate.Name: (*World).wasLateBy,
 
 	reason.JobPaused.Name: (*World).wasChanged, reason.JobDeleted.Name: (*World).wasChanged, reason.JobResumed.Name: (*World).wasChanged,
@@ -427,8 +433,21 @@ func (c *World) wasDueBefore(s *statement) bool { return s.Run.Due.Before(s.Atte
 func missedBy(policy job.Missed) func(*World, *statement) bool {
 	return func(c *World, s *statement) bool {
 		rule, ok := c.Rule(s.Run.Name)
-		return s.Attempt.Outcome == job.OutcomeMissed && (!ok || cmp.Or(rule.Missed, job.MissedLatest) == policy)
+		held := s.Attempt.Outcome == job.OutcomeSkipped && reason.InWindow.Is(reason.Inner(s.reason, "why"))
+		return (held || s.Attempt.Outcome == job.OutcomeMissed) && (!ok || cmp.Or(rule.Missed, job.MissedLatest) == policy)
 	}
+}
+
+// wasInWindow: a maintenance window was open, or would be when the run was due.
+func (c *World) wasInWindow(s *statement) bool {
+	within := func(at, from, to time.Time) bool {
+		return !at.Add(c.Stalled).Before(from) && (to.IsZero() || at.Add(-c.Stalled).Before(to))
+	}
+	return slices.ContainsFunc(s.when, func(at time.Time) bool {
+		return slices.ContainsFunc(c.Openings, func(o Opening) bool {
+			return within(at, o.Put, o.Over) && (within(at, o.From, o.To) || within(s.Run.Due, o.From, o.To))
+		})
+	})
 }
 
 // wasLateBy: it was later than the job allows.

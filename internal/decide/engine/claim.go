@@ -174,7 +174,7 @@ func (b *Batch) expired(j *Job, r *store.Run, s *store.Session) (outcome job.Out
 		switch {
 		case !free:
 			why = awaited
-		case !r.Reason.IsZero():
+		case !r.Reason.IsZero() && !reason.InWindow.Is(r.Reason): // a window has closed since
 			why = r.Reason
 		case drained != nil:
 			why = reason.NodeDrained.Of(drained.Node, drained.Drain.By, reason.Words(drained.Drain.Reason))
