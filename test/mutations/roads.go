@@ -5,10 +5,10 @@ const moving = "who moves in loses no run"
 // roads are faults on the ways from other schedulers and between machines and stores.
 var roads = []fault{
 	{moving, "lines are commented out whose jobs no node may run", "internal/cli/crontabapply.go",
-		"if ask.commentOut && len(barred) > 0 {", "if false {",
+		"if len(barred) == 0 {", "if true {",
 		"./internal/cli", "^TestServerScripts$/^crontab_outage$"},
 	{moving, "an import creates jobs of lines that it leaves in place", "internal/cli/crontabapply.go",
-		"return would.Results[i].Result == client.Created && ", "return false && ",
+		"if !slices.Contains(barred, i) || would.Results[i].Result != client.Created {", "if i >= 0 || slices.Contains(barred, i) {",
 		"./internal/cli", "^TestServerScripts$/^crontab_outage$"},
 	{moving, "a run whose secrets cannot be read does not say so", "internal/node/worker/secrets.go",
 		"executor.Result{Unstarted: true, Reason: reason.SecretsFailed.Of(reason.Words(err.Error()))}", "executor.Result{Unstarted: true}",
