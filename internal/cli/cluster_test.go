@@ -95,3 +95,44 @@ func TestJobsOfADkronServerAreRead(t *testing.T) {
 		t.Errorf("ended with %d:\n%s", code, text)
 	}
 }
+
+// TestImportsRunAsTheirPagesSay runs the commands of the two pages, each in its order, against a server of
+// Belfry and a stand-in for the other scheduler.
+func TestImportsRunAsTheirPagesSay(t *testing.T) {
+	const dkron = `[{"name":"live","schedule":"@every 1h","executor":"shell","executor_config":{"command":"true"}}]`
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, map[string]string{"/v1/jobs": dkron, "/apis/batch/v1/namespaces/shop/cronjobs": liveCronJobs}[r.URL.Path])
+	}))
+	defer other.Close()
+	for page, input := range map[string]string{"docs/from-dkron.md": dkron, "docs/from-kubernetes-cronjob.md": liveCronJobs} {
+		b := newBench(t)
+		b.write("cronjobs.yaml", liveCronJobs)
+		b.write("config", fmt.Sprintf("current-context: c\ncontexts: [{name: c, context: {cluster: k}}]\nclusters: [{name: k, cluster: {server: %q}}]\n", other.URL))
+		b.env["KUBECONFIG"] = filepath.Join(b.dir, "config")
+		text := readDocument(t, page)
+		var list []string
+		for _, block := range fence.FindAllStringSubmatch(text, -1) {
+			for _, match := range typed.FindAllStringSubmatch(block[3], -1) {
+				list = append(list, match[1])
+			}
+		}
+		undone := false
+		for _, match := range inText.FindAllStringSubmatch(text, -1) {
+			if strings.Contains(match[1], "--undo") {
+				list, undone = append(list, match[1]+" --yes"), true
+			}
+		}
+		if len(list) < 4 || !undone {
+			t.Errorf("%s has the commands %q", page, list)
+		}
+		for _, command := range list {
+			command = strings.NewReplacer("http://dkron:8080", other.URL, "--url …", "--url "+other.URL).Replace(command)
+			env := b.environment(b.env)
+			var output bytes.Buffer
+			env.Stdout, env.Stderr, env.Stdin = &output, &output, strings.NewReader(input)
+			if code := cli.Run(t.Context(), env, shellWords(command)[1:]); code != cli.ExitOK || !strings.Contains(output.String(), "default/live") {
+				t.Errorf("%s: %s ended with %d:\n%s", page, command, code, output.String())
+			}
+		}
+	}
+}
