@@ -7,7 +7,9 @@ import (
 	"strings"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/internal/server/auth"
+	"github.com/belfry-cron/belfry/internal/server/service"
 )
 
 // callbackRoutes take the results of requests that were handed over. The secret that came with
@@ -29,7 +31,7 @@ const callbackPattern = "POST /api/v1/callbacks/{number}"
 func callbackSecret(header string) (string, error) {
 	secret, ok := strings.CutPrefix(header, "Bearer ")
 	if !ok || secret == "" {
-		return "", refuse(client.TypeUnauthenticated, "the secret of the callback is missing").withHint("send it as Authorization: Bearer SECRET")
+		return "", problemOf(service.Refuse(client.TypeUnauthenticated, phrase.CallbackSecretMissing, phrase.SendCallbackSecret))
 	}
 	return secret, nil
 }

@@ -231,18 +231,17 @@ func (a *api) certified(r *http.Request, who service.Caller) (service.Caller, *p
 		shown = r.TLS.VerifiedChains[0][0]
 	}
 	wanted := who.Terms.Certificate
-	const how = "belfry worker --cert FILE --key FILE presents one, which tls.client_ca of the server must have issued"
 	switch {
 	case shown == nil && wanted != "":
-		return who, refuse(client.TypeForbidden, "the token %s is for a worker with the client certificate %s, and there is none", who.Name, wanted).withHint(how)
+		return who, problemOf(service.Refuse(client.TypeForbidden, phrase.TokenCertMissing.Of(who.Name, wanted), phrase.PresentCertificate))
 	case shown == nil && a.WorkerCertificates:
-		return who, refuse(client.TypeForbidden, "workers need a client certificate, and there is none").withHint(how)
+		return who, problemOf(service.Refuse(client.TypeForbidden, phrase.CertMissing, phrase.PresentCertificate))
 	case shown == nil:
 		return who, nil
 	case a.Now().After(shown.NotAfter):
 		// The connection is older than that. The next one has the present certificate.
-		return who, refuse(client.TypeUnauthenticated, "the client certificate has expired at %s", shown.NotAfter.UTC().Format(time.RFC3339)).
-			withHeader("WWW-Authenticate", challenge).withHeader("Connection", "close")
+		return who, problemOf(service.Refuse(client.TypeUnauthenticated, phrase.CertExpired.Of(shown.NotAfter.UTC().Format(time.RFC3339)))).
+			withHeader("Connection", "close")
 	}
 	names := auth.CertificateNames(shown)
 	if wanted == "" {
@@ -252,7 +251,7 @@ func (a *api) certified(r *http.Request, who service.Caller) (service.Caller, *p
 		return who, nil
 	}
 	if who.Certificate = auth.NameOfCertificate(shown, wanted); who.Certificate == "" {
-		return who, refuse(client.TypeForbidden, "the token %s is for a worker with the client certificate %s, and this one is for %s", who.Name, wanted, strings.Join(names, ", "))
+		return who, problemOf(service.Refuse(client.TypeForbidden, phrase.TokenOtherCert.Of(who.Name, wanted, names)))
 	}
 	return who, nil
 }

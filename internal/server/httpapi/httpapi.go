@@ -21,6 +21,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/internal/remote/host"
 	"github.com/belfry-cron/belfry/internal/server/auth"
 	"github.com/belfry-cron/belfry/internal/server/service"
@@ -267,8 +268,7 @@ func (a *api) straight(routes http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		given := r.URL.EscapedPath()
 		if clean := path.Clean(given); given != clean && given != clean+"/" {
-			a.writeProblem(w, refuse(client.TypeNotFound, "%s does not exist", r.URL.Path).
-				withHint("a name is missing between two slashes, or is . or .."))
+			a.writeProblem(w, problemOf(service.Refuse(client.TypeNotFound, phrase.NoSuchPath.Of(r.URL.Path), phrase.NameBetweenSlashes)))
 			return
 		}
 		routes.ServeHTTP(w, r)
@@ -286,9 +286,8 @@ func (a *api) noRoute(r *http.Request) *problem {
 		}
 	}
 	if len(allowed) > 0 {
-		return refuse(client.TypeMethodNotAllowed, "%s has no %s", r.URL.Path, r.Method).
-			withHint("it has %s", inList(allowed)).withHeader("Allow", inList(allowed))
+		return problemOf(service.Refuse(client.TypeMethodNotAllowed, phrase.NoSuchMethod.Of(r.URL.Path, r.Method), phrase.MethodsOfPath.Of(allowed))).
+			withHeader("Allow", inList(allowed))
 	}
-	return refuse(client.TypeNotFound, "%s does not exist", r.URL.Path).
-		withHint("the API is below /api/v1; /openapi.json describes it")
+	return problemOf(service.Refuse(client.TypeNotFound, phrase.NoSuchPath.Of(r.URL.Path), phrase.APIIsBelow))
 }

@@ -266,6 +266,9 @@ func (s *server) refused(kind client.ProblemType, status int, method, path, body
 	if p.Type != kind || w.Code != status || p.Status != status || p.Title == "" || w.Header().Get("Content-Type") != "application/problem+json" {
 		s.t.Fatalf("%s %s: status %d, %s, want %d, %s: %s", method, path, w.Code, p.Type, status, kind, w.Body)
 	}
+	if p.Code == "" || p.Hint != "" && p.HintCode == "" {
+		s.t.Errorf("%s %s: the refusal has no code, so that it is English alone: %s", method, path, w.Body)
+	}
 	return p
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/internal/server/service"
 	"github.com/belfry-cron/belfry/job"
 )
@@ -94,8 +95,7 @@ type Conditions struct {
 func (c *Conditions) expect() (service.Expect, error) {
 	switch {
 	case c.IfMatch == "" && c.IfNoneMatch == "":
-		return service.Expect{}, refuse(client.TypeVersionWanted, "the header If-Match is missing").
-			withHint(`send If-Match: "VERSION" with the ETag of what was read, If-Match: * for any version, or If-None-Match: * to create`)
+		return service.Expect{}, service.Refuse(client.TypeVersionWanted, phrase.IfMatchMissing, phrase.SendIfMatchOrNone)
 	case c.IfNoneMatch != "" && (c.IfNoneMatch != "*" || c.IfMatch != ""):
 		return service.Expect{}, wrongParameter("If-None-Match", "allowed is * alone, without If-Match")
 	case c.IfNoneMatch != "":
@@ -107,8 +107,7 @@ func (c *Conditions) expect() (service.Expect, error) {
 // deletes reads the version that a deletion is for, which must be given.
 func deletes(ifMatch string) (service.Expect, error) {
 	if ifMatch == "" {
-		return service.Expect{}, refuse(client.TypeVersionWanted, "the header If-Match is missing").
-			withHint(`send If-Match: "VERSION" with the ETag of what was read, or If-Match: * for any version`)
+		return service.Expect{}, service.Refuse(client.TypeVersionWanted, phrase.IfMatchMissing, phrase.SendIfMatch)
 	}
 	return matching(ifMatch)
 }

@@ -29,7 +29,7 @@ func (a *api) pingRoutes() {
 func (a *api) ping(w http.ResponseWriter, r *http.Request) {
 	report, ok := pingOf(r.PathValue("signal"))
 	if !ok {
-		a.writeProblem(w, refuse(client.TypeNotFound, "no ping ends like this").withHint("it ends with nothing, /start, /fail or an exit code from 0 to 255"))
+		a.writeProblem(w, problemOf(service.Refuse(client.TypeNotFound, phrase.PingEndUnknown, phrase.PingEnds)))
 		return
 	}
 	_, err := a.Service.Reports.Ping(r.Context(), r.PathValue("key"), func(ctx context.Context) (client.Report, error) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"net/http"
 	"strconv"
@@ -58,12 +57,6 @@ var kinds = map[client.ProblemType]struct {
 	client.TypeInternal:         {http.StatusInternalServerError, "internal error"},
 }
 
-// refuse makes a problem; the format describes this case.
-func refuse(kind client.ProblemType, format string, args ...any) *problem {
-	k := kinds[kind]
-	return &problem{Problem: client.Problem{Type: kind, Title: k.title, Status: k.status, Detail: fmt.Sprintf(format, args...)}}
-}
-
 // wrongParameter is the problem of a parameter or header that cannot be understood.
 func wrongParameter(name, detail string) *problem {
 	return problemOf(service.WrongParameter(name, phrase.Said.Of(phrase.Words(detail))))
@@ -71,7 +64,8 @@ func wrongParameter(name, detail string) *problem {
 
 // problemOf is an error of the service as a problem.
 func problemOf(e *service.Error) *problem {
-	p := refuse(e.Type, "%s", e.Detail)
+	kind := kinds[e.Type]
+	p := &problem{Problem: client.Problem{Type: e.Type, Title: kind.title, Status: kind.status, Detail: e.Detail.String()}}
 	p.Code, p.Args = e.Detail.For()
 	p.Hint, p.Errors, p.MoreErrors = e.Hint.String(), e.Errors, e.MoreErrors
 	p.HintCode, p.HintArgs = e.Hint.For()
@@ -83,11 +77,6 @@ func problemOf(e *service.Error) *problem {
 	case e.RetryAfter > 0:
 		p.withHeader("Retry-After", strconv.Itoa(int(e.RetryAfter.Seconds())))
 	}
-	return p
-}
-
-func (p *problem) withHint(format string, args ...any) *problem {
-	p.Hint = fmt.Sprintf(format, args...)
 	return p
 }
 
@@ -150,16 +139,19 @@ func fromLibrary(_ huma.Context, _ string, v any) (any, error) {
 		return v, nil
 	}
 	kind := client.TypeInvalid
-	detail := kinds[kind].title
+	detail := phrase.RequestMistakes
 	switch model.Status {
 	case http.StatusBadRequest:
-		kind, detail = client.TypeMalformed, model.Detail
+		kind, detail = client.TypeMalformed, phrase.Said.Of(phrase.Words(model.Detail))
+		if len(model.Errors) == 1 && model.Errors[0] != nil {
+			detail, model.Errors = phrase.BodyNotJSON.Of(phrase.Words(located(model.Errors[0]).Detail)), nil
+		}
 	case http.StatusUnsupportedMediaType:
-		kind, detail = client.TypeMediaType, "the body must be application/json"
+		kind, detail = client.TypeMediaType, phrase.BodyMustBeJSON
 	case http.StatusInternalServerError:
-		kind, detail = client.TypeInternal, "the answer could not be made"
+		kind, detail = client.TypeInternal, phrase.AnswerUnmade
 	}
-	p := refuse(kind, "%s", detail)
+	p := problemOf(service.Refuse(kind, detail))
 	p.Status = model.Status
 	for _, e := range model.Errors {
 		switch {
@@ -169,9 +161,6 @@ func fromLibrary(_ huma.Context, _ string, v any) (any, error) {
 		default:
 			p.Errors = append(p.Errors, located(e))
 		}
-	}
-	if len(p.Errors) == 1 && model.Status == http.StatusBadRequest {
-		p.Detail, p.Errors = "the body is not JSON: "+p.Errors[0].Detail, nil
 	}
 	return p, nil
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/internal/server/auth"
 	"github.com/belfry-cron/belfry/internal/server/service"
 )
@@ -66,7 +67,7 @@ func (m *routes) HandleFunc(pattern string, handler func(http.ResponseWriter, *h
 		}
 		if _, err := url.ParseQuery(r.URL.RawQuery); err != nil {
 			// A parameter that cannot be read would be left out, and the answer be about more.
-			m.refuse(w, refuse(client.TypeMalformed, "the query of the request cannot be read").withHint("write a %% as %%25"))
+			m.refuse(w, problemOf(service.Refuse(client.TypeMalformed, phrase.QueryUnread, phrase.PercentAsCode)))
 			return
 		}
 		within := bodyTime

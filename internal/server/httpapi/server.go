@@ -147,8 +147,7 @@ func (a *api) getSignIn(context.Context, *struct{}) (*answer[client.SignIn], err
 }
 
 func noProvider() *problem {
-	return refuse(client.TypeConflict, "people cannot sign in here: the server has no OpenID provider").
-		withHint("use a token, or configure oidc on the server")
+	return problemOf(service.Refuse(client.TypeConflict, phrase.NoProvider, phrase.UseTokenOrOIDC))
 }
 
 type beginSessionInput struct{ Body client.SignInCode }
@@ -179,7 +178,7 @@ func (a *api) beginSession(ctx context.Context, in *beginSessionInput) (*beginSe
 func (a *api) endSession(ctx context.Context, _ *struct{}) (*struct{}, error) {
 	who := caller(ctx)
 	if who.Roles == nil {
-		return nil, refuse(client.TypeConflict, "%s is a token and has no session", who.Name).withHint("belfry token revoke ends a token")
+		return nil, problemOf(service.Refuse(client.TypeConflict, phrase.TokenNoSession.Of(who.Name), phrase.RevokeEnds))
 	}
 	return nil, a.Sessions.EndByHash(ctx, who.Token)
 }
@@ -220,8 +219,7 @@ type codeOutput struct {
 func (a *api) createCode(ctx context.Context, _ *struct{}) (*codeOutput, error) {
 	who := caller(ctx)
 	if who.Roles != nil {
-		return nil, refuse(client.TypeConflict, "%s has signed in at a provider, and codes are for tokens", who.Name).
-			withHint("open the web UI in a browser and sign in there")
+		return nil, problemOf(service.Refuse(client.TypeConflict, phrase.CodesForTokens.Of(who.Name), phrase.SignInInBrowser))
 	}
 	code, err := a.Sessions.NewCode(ctx, who.Token)
 	return &codeOutput{Status: http.StatusCreated, CacheControl: "no-store", Body: client.LoginCode{
@@ -244,8 +242,8 @@ func (a *api) elsewhereRoute() {
 	a.mux.add("/", may(service.Read), func(w http.ResponseWriter, r *http.Request) {
 		where, err := a.Service.Nodes.WithAPI(r.Context(), caller(r.Context()))
 		if err != nil {
-			where = "another node may, but the store does not know which"
+			where = phrase.APIUnknownWhere
 		}
-		a.writeProblem(w, refuse(client.TypeElsewhere, "node %s does not have the role api and serves no API requests", a.Node).withHint("%s", where))
+		a.writeProblem(w, problemOf(service.Refuse(client.TypeElsewhere, phrase.NoAPIHere.Of(a.Node), where)))
 	})
 }

@@ -352,28 +352,28 @@ func (s *Nodes) Ready(ctx context.Context) (note string, err error) {
 const namedMax = 5
 
 // WithAPI names the nodes with the role api, in words.
-func (s *Nodes) WithAPI(ctx context.Context, who Caller) (string, error) {
+func (s *Nodes) WithAPI(ctx context.Context, who Caller) (phrase.Text, error) {
 	if err := who.May(Read); err != nil {
-		return "", err
+		return phrase.Text{}, err
 	}
 	sessions, err := s.store.Sessions(ctx)
 	if err != nil {
-		return "", err
+		return phrase.Text{}, err
 	}
 	now, err := s.store.Now(ctx)
 	if err != nil {
-		return "", err
+		return phrase.Text{}, err
 	}
 	sessions = slices.DeleteFunc(sessions, func(n store.Session) bool {
 		return !n.Live(now) || !slices.Contains(n.Roles, store.RoleAPI)
 	})
 	if len(sessions) == 0 {
-		return "no live node has the role; start one with belfry serve --roles api and the same store", nil
+		return phrase.NoNodeWithAPI, nil
 	}
 	slices.SortFunc(sessions, func(x, y store.Session) int { return cmp.Compare(x.Node, y.Node) })
 	var list []string
 	for _, n := range sessions[:min(len(sessions), namedMax)] {
 		list = append(list, "node "+n.Node+" at "+n.Address)
 	}
-	return "these answer: " + strings.Join(list, ", "), nil
+	return phrase.APIAt.Of(list), nil
 }
