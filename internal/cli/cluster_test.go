@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -110,12 +111,7 @@ func TestImportsRunAsTheirPagesSay(t *testing.T) {
 		b.write("config", fmt.Sprintf("current-context: c\ncontexts: [{name: c, context: {cluster: k}}]\nclusters: [{name: k, cluster: {server: %q}}]\n", other.URL))
 		b.env["KUBECONFIG"] = filepath.Join(b.dir, "config")
 		text := readDocument(t, page)
-		var list []string
-		for _, block := range fence.FindAllStringSubmatch(text, -1) {
-			for _, match := range typed.FindAllStringSubmatch(block[3], -1) {
-				list = append(list, match[1])
-			}
-		}
+		list := typedIn(text)
 		undone := false
 		for _, match := range inText.FindAllStringSubmatch(text, -1) {
 			if strings.Contains(match[1], "--undo") {
@@ -127,12 +123,62 @@ func TestImportsRunAsTheirPagesSay(t *testing.T) {
 		}
 		for _, command := range list {
 			command = strings.NewReplacer("http://dkron:8080", other.URL, "--url …", "--url "+other.URL).Replace(command)
-			env := b.environment(b.env)
-			var output bytes.Buffer
-			env.Stdout, env.Stderr, env.Stdin = &output, &output, strings.NewReader(input)
-			if code := cli.Run(t.Context(), env, shellWords(command)[1:]); code != cli.ExitOK || !strings.Contains(output.String(), "default/live") {
-				t.Errorf("%s: %s ended with %d:\n%s", page, command, code, output.String())
+			if code, output := b.typed(command, input); code != cli.ExitOK || !strings.Contains(output, "default/live") {
+				t.Errorf("%s: %s ended with %d:\n%s", page, command, code, output)
 			}
+		}
+	}
+}
+
+// typedIn returns the commands in the blocks of a page.
+func typedIn(text string) (list []string) {
+	for _, block := range fence.FindAllStringSubmatch(text, -1) {
+		for _, match := range typed.FindAllStringSubmatch(block[3], -1) {
+			if strings.HasPrefix(block[2], "sh") {
+				list = append(list, strings.TrimSpace(match[1]))
+			}
+		}
+	}
+	return list
+}
+
+// typed runs a command as a page has it, with a text on its standard input.
+func (b *bench) typed(command, input string) (cli.ExitCode, string) {
+	env := b.environment(b.env)
+	var output bytes.Buffer
+	env.Stdout, env.Stderr, env.Stdin = &output, &output, strings.NewReader(input)
+	words := word.FindAllString(command, -1)
+	for i := range words {
+		words[i] = strings.Trim(words[i], `'"`)
+	}
+	return cli.Run(b.t.Context(), env, words[1:]), output.String()
+}
+
+// TestPagesRunOnAServer runs the commands of pages in their order on a server, but for those that start
+// another one, need a browser or people, belong to another machine, or make the token of the line before otherwise.
+func TestPagesRunOnAServer(t *testing.T) {
+	elsewhere := regexp.MustCompile(`^belfry (serve|ui|worker|login|restore|token reset|session end|store copy|secret rotate)|--vault|--from-file|--certificate|--label 'rack|/etc/`)
+	for page, least := range map[string]int{"README.md": 5, "docs/security.md": 6, "docs/secrets.md": 3, "docs/sign-in.md": 2, "docs/operations.md": 4} {
+		b := newBench(t)
+		text := readDocument(t, page)
+		for _, block := range fence.FindAllStringSubmatch(text, -1) {
+			if name, named := attribute(block[2], "file"); named {
+				b.write(name, strings.NewReplacer("MON-FIR", "MON-FRI", "Berln", "Berlin", "{{ .Schedule }}", "{{ .Scheduled }}").Replace(block[3]))
+			}
+		}
+		ran := 0
+		for _, command := range typedIn(text) {
+			if elsewhere.MatchString(command) {
+				continue
+			}
+			ran++
+			command = strings.Replace(command, "revoke", "revoke --yes", 1) // a person is asked
+			if code, output := b.typed(command, "correct-horse-battery"); code != cli.ExitOK {
+				t.Errorf("%s: %s ended with %d:\n%s", page, command, code, output)
+			}
+		}
+		if ran < least {
+			t.Errorf("%s has %d commands that were run", page, ran)
 		}
 	}
 }
