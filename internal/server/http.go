@@ -18,6 +18,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/server/metrics"
 	"github.com/belfry-cron/belfry/internal/server/service"
 	"github.com/belfry-cron/belfry/internal/server/web"
+	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
 
@@ -169,11 +170,23 @@ func (s *Server) metricsHandler() http.Handler {
 	}
 	return s.metrics.Handler(metrics.Sources{
 		History:       history,
+		Windows:       s.openWindows,
 		Approvals:     func(ctx context.Context) (int, error) { return s.service.Attention.Approvals(ctx, s.itself()) },
 		Notifications: func() metrics.Notifications { return metrics.Notifications(s.notifier.Stats()) },
 		Version:       s.Version, Store: s.measured, Next: s.node.Planner().NextAfter,
 		Load: func() metrics.Load { return loadOf(s.node.Stats()) },
 	})
+}
+
+// openWindows returns the open maintenance windows by full name.
+func (s *Server) openWindows(ctx context.Context) (map[string]job.WindowAction, error) {
+	now := s.Now()
+	list, err := s.service.Load.Openings(ctx, s.itself(), "", now, now.Add(1))
+	open := map[string]job.WindowAction{}
+	for i := range list {
+		open[list[i].Window] = list[i].Action
+	}
+	return open, err
 }
 
 // serve answers requests until the server is shut down.

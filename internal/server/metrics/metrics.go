@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -82,6 +83,8 @@ type Sources struct {
 	Notifications func() Notifications
 	// Approvals counts the steps of flows that wait for a person. It may be nil.
 	Approvals func(ctx context.Context) (int, error)
+	// Windows returns the open maintenance windows by full name. It may be nil.
+	Windows func(ctx context.Context) (map[string]job.WindowAction, error)
 	// Next returns the next due time of a job, and whether there is one.
 	Next func(uid job.ID, at time.Time) (time.Time, bool)
 }
@@ -275,6 +278,15 @@ func (m *Metrics) page(ctx context.Context, s Sources) []byte {
 		}
 		if jobs, next, err := s.Store.ListJobs(ctx, store.JobQuery{Limit: labelledJobsMax}); err == nil {
 			m.writeJobs(ctx, p, s, jobs, next != "", live, now)
+		}
+	}
+	if s.Windows != nil {
+		if open, err := s.Windows(ctx); err == nil {
+			p.family("belfry_window_open", gauge, "1 for a maintenance window that is open: runs of the jobs that it matches do not start; other windows have no such series.")
+			for _, full := range slices.Sorted(maps.Keys(open)) {
+				namespace, name, _ := strings.Cut(full, "/")
+				p.sample("", 1, "namespace", namespace, "name", name, "action", string(open[full]))
+			}
 		}
 	}
 	if s.Approvals != nil {

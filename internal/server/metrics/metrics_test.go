@@ -35,6 +35,9 @@ func sourcesOf(s Store) Sources {
 			return Load{Jobs: 2, CatchingUp: 1, Ahead: -time.Second, Capacity: 7, Held: 5, Pending: 3, Results: 1, ClockAhead: -1500 * time.Millisecond, ClockOff: true}
 		},
 		Approvals: func(context.Context) (int, error) { return 3, nil },
+		Windows: func(context.Context) (map[string]job.WindowAction, error) {
+			return map[string]job.WindowAction{"ops/open": job.WindowHold}, nil
+		},
 		Notifications: func() Notifications {
 			return Notifications{Delivers: true, Pending: 3, Open: 2, Sent: 41, Failed: 5, GivenUp: 1, Dropped: 6}
 		},
@@ -201,6 +204,7 @@ func TestPageSaysWhatWasCounted(t *testing.T) {
 		`belfry_history_refused_total`:                                                  2,
 		`belfry_clock_ahead_seconds`:                                                    -1.5,
 		`belfry_clock_off`:                                                              1,
+		`belfry_window_open{namespace="ops",name="open",action="hold"}`:                 1,
 		`belfry_sessions{state="live"}`:                                                 1,
 		`belfry_sessions{state="silent"}`:                                               0,
 		`belfry_jobs_beyond_labels`:                                                     0,

@@ -32,7 +32,7 @@ func (b *rulebook) windows(ctx context.Context) (*engine.Windows, error) {
 
 // openingOver returns the opening that applies to a job at a moment, nil for none.
 func openingOver(ws *engine.Windows, j *store.Job, at time.Time) *client.Opening {
-	if !isStarted(j.Filled) {
+	if j.Filled.Run.IsReported() {
 		return nil
 	}
 	open, yes := ws.Open(j.Filled.Namespace, j.Filled.Labels, at)
@@ -60,16 +60,13 @@ func (s *Load) Openings(ctx context.Context, who Caller, namespace string, from,
 	})
 }
 
-// OpeningsOf is Openings for one job.
-func (s *Load) OpeningsOf(ctx context.Context, who Caller, j *job.Job, from, to time.Time) ([]client.Opening, error) {
-	if err := who.MayIn(Read, j.Namespace); err != nil || !isStarted(j) {
+// OpeningsOf is Openings for a job with labels, whose work Belfry starts.
+func (s *Load) OpeningsOf(ctx context.Context, who Caller, namespace string, labels map[string]string, from, to time.Time) ([]client.Opening, error) {
+	if _, err := who.reads(namespace); err != nil {
 		return nil, err
 	}
-	return s.openings(ctx, from, to, func(w *job.Window) bool { return w.Matches(j.Namespace, j.Labels) })
+	return s.openings(ctx, from, to, func(w *job.Window) bool { return w.Matches(namespace, labels) })
 }
-
-// isStarted reports whether Belfry starts the work of a job, which windows can prevent.
-func isStarted(j *job.Job) bool { return !j.Run.IsReported() }
 
 func (s *Load) openings(ctx context.Context, from, to time.Time, chosen func(*job.Window) bool) ([]client.Opening, error) {
 	list := []client.Opening{}

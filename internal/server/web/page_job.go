@@ -273,12 +273,14 @@ func (s *site) jobRuns(p *page) error {
 	if err := s.pool(p, &v); err != nil {
 		return err
 	}
-	openings, err := s.Service.Load.OpeningsOf(p.ctx(), p.who, h.job, p.now, p.now.Add(time.Second))
-	if err != nil {
-		return err
-	}
-	if rows := p.openings(openings); len(rows) > 0 {
-		v.Window = &rows[0]
+	if !h.job.Run.IsReported() { // windows do not concern what others start
+		openings, err := s.Service.Load.OpeningsOf(p.ctx(), p.who, h.Namespace, h.job.Labels, p.now, p.now.Add(1))
+		if err != nil {
+			return err
+		}
+		if rows := p.openings(openings); len(rows) > 0 {
+			v.Window = &rows[0]
+		}
 	}
 	return p.show("job", v)
 }

@@ -119,7 +119,7 @@ type (
 		Spread(ctx context.Context, who service.Caller, namespace string, from, to time.Time, spread time.Duration, size int) ([]client.DueJob, error)
 		Planned(ctx context.Context, who service.Caller, namespace string, from, to time.Time, size, times int) ([]service.PlannedJob, error)
 		Openings(ctx context.Context, who service.Caller, namespace string, from, to time.Time) ([]client.Opening, error)
-		OpeningsOf(ctx context.Context, who service.Caller, j *job.Job, from, to time.Time) ([]client.Opening, error)
+		OpeningsOf(ctx context.Context, who service.Caller, namespace string, labels map[string]string, from, to time.Time) ([]client.Opening, error)
 	}
 	// Attention says what needs a person.
 	Attention interface {
