@@ -46,7 +46,8 @@ func remoteWorker(t *testing.T, kept *memory.Store, server, health string) (*Wor
 		Worker: config.Worker{Servers: []string{server}, TokenFile: file, HealthListen: config.Address(health)},
 	}.Filled(os.Getenv, "edge", false)
 	settings.Listen = "" // as set by the command
-	return OpenWorker(t.Context(), Config{Settings: settings, Getenv: func(string) string { return "" }, Now: time.Now, Version: "1.2.3", Log: slog.New(slog.DiscardHandler), Level: &slog.LevelVar{}})
+	manager := func(name string) string { return map[string]string{"NOTIFY_SOCKET": os.Getenv("NOTIFY_SOCKET")}[name] }
+	return OpenWorker(t.Context(), Config{Settings: settings, Getenv: manager, Now: time.Now, Version: "1.2.3", Log: slog.New(slog.DiscardHandler), Level: &slog.LevelVar{}})
 }
 
 func TestAWorkerAnswersProbesAndPrometheus(t *testing.T) {
@@ -59,6 +60,30 @@ func TestAWorkerAnswersProbesAndPrometheus(t *testing.T) {
 	handler, err := httpapi.Handler(httpapi.Config{Service: answers, Workers: host.New(host.Config{Store: kept, Tokens: tokens}), Tokens: tokens, Now: time.Now})
 	if err != nil {
 		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "notify") // short enough for the path of a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	t.Setenv("NOTIFY_SOCKET", filepath.Join(dir, "s"))
+	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "s"), Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer manager.Close()
+	hears := func(want string) {
+		t.Helper()
+		line := make([]byte, 256)
+		if err := manager.SetReadDeadline(time.Now().Add(2 * time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		for text := ""; !strings.HasPrefix(text, want); {
+			n, err := manager.Read(line)
+			if text = string(line[:n]); err != nil || text == "READY=1" && text != want {
+				t.Fatalf("systemd hears %q, %v, want %s", text, err, want)
+			}
+		}
 	}
 	var up atomic.Bool
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -107,7 +132,9 @@ func TestAWorkerAnswersProbesAndPrometheus(t *testing.T) {
 	if _, page := get("/metrics"); !strings.Contains(page, "\nbelfry_session_live 0\n") {
 		t.Errorf("the metrics without a server are\n%s", page)
 	}
+	hears("EXTEND_TIMEOUT_USEC=") // else systemd would end a worker whose servers are away
 	up.Store(true)
+	hears("READY=1")
 	status, text := get("/readyz")
 	for deadline := time.Now().Add(2 * time.Minute); status != http.StatusOK && time.Now().Before(deadline); status, text = get("/readyz") {
 		<-time.After(20 * time.Millisecond)

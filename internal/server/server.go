@@ -134,11 +134,7 @@ func Open(ctx context.Context, c Config) (*Server, error) {
 		spawning()
 	}
 	s := &Server{Config: c, loaded: c.Settings, since: c.Now(), reloads: make(chan struct{}, 1), manager: systemdOf(c.Getenv, c.Log)}
-	s.manager.continues = c.CarryOver != nil
-	starting, started := context.WithCancel(ctx)
-	var group sync.WaitGroup
-	group.Go(func() { s.manager.starting(starting) })
-	s.started = func() { started(); group.Wait() }
+	s.reportStart(ctx)
 	if err := s.open(ctx); err != nil {
 		if ctx.Err() != nil && (s.mayReturn(err) || errors.Is(err, context.Canceled)) {
 			err = ErrStopped
@@ -146,6 +142,15 @@ func Open(ctx context.Context, c Config) (*Server, error) {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
+}
+
+// reportStart reports progress to the service manager until started is called.
+func (s *Server) reportStart(ctx context.Context) {
+	s.manager.continues = s.CarryOver != nil
+	starting, started := context.WithCancel(ctx)
+	var group sync.WaitGroup
+	group.Go(func() { s.manager.starting(starting) })
+	s.started = func() { started(); group.Wait() }
 }
 
 // ErrStopped is the error of [Open] when its context ended while it waited for the store.

@@ -36,7 +36,8 @@ type Worker struct {
 func OpenWorker(ctx context.Context, c Config) (*Worker, error) {
 	keepInherited()
 	spawning()
-	w := &Worker{parts: &Server{Config: c, manager: systemdOf(c.Getenv, c.Log), started: func() {}}}
+	w := &Worker{parts: &Server{Config: c, manager: systemdOf(c.Getenv, c.Log)}}
+	w.parts.reportStart(ctx)
 	if err := w.open(ctx); err != nil {
 		return nil, errors.Join(err, w.Close())
 	}
@@ -190,7 +191,7 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	var group sync.WaitGroup
 	group.Go(func() {
 		// A running worker is healthy: silent servers are no reason to restart it.
-		w.parts.manager.run(ctx, ready, stopped, func() {}, func(context.Context) error { return nil })
+		w.parts.manager.run(ctx, ready, stopped, w.parts.started, func(context.Context) error { return nil })
 	})
 	watching, stopWatching := context.WithCancel(ctx)
 	group.Go(func() { w.parts.watchEngine(watching, w.node.Publish) })
