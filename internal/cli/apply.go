@@ -30,6 +30,21 @@ type applyFlags struct {
 	dryRun string
 	yes    bool
 	output string
+	run    bool
+	runs   waiting // for what --run starts
+}
+
+// checkRun refuses flags that contradict --run.
+func (ask *applyFlags) checkRun() error {
+	switch {
+	case !ask.run && (ask.runs.wait || ask.runs.timeout != 0):
+		return misused("--wait and --timeout are for --run")
+	case ask.run && ask.dryRun != "":
+		return misused("give --run or --dry-run, not both")
+	case ask.run && ask.output != asTable:
+		return misused("--run shows its runs as text, after what was applied: leave out --output").withHint("belfry job run NAME -o %s runs a job that is applied", ask.output)
+	}
+	return nil
 }
 
 // sources are the files that a command compares with a server, and whose they are.
@@ -77,14 +92,16 @@ All of them are checked before the first is written.
 
 A paused job stays paused unless its file says paused: false. --owner marks the
 jobs as belonging to these files, and --prune deletes jobs with that mark which
-are no longer in the files.`,
+are no longer in the files. --run then runs each job of the files once, whether it
+was created, changed or left as it was.`,
 		Example: `belfry apply -f jobs.yaml
 belfry apply -f jobs/ -R --dry-run=server        # what would change
 belfry apply -f jobs/ --owner team-a --prune
+belfry apply -f backup.yaml --run --wait         # and run its job now
 generate-jobs | belfry apply -f -`,
 		Args: noFiles,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := ask.check("apply"); err != nil {
+			if err := cmp.Or(ask.check("apply"), ask.checkRun()); err != nil {
 				return err
 			}
 			return apply(cmd.Context(), env, ask)
@@ -96,6 +113,9 @@ generate-jobs | belfry apply -f -`,
 	f.BoolVar(&ask.prune, "prune", false, "delete jobs of the owner that are not in the files")
 	addChoice(cmd, &ask.dryRun, "dry-run", "", "change nothing: check the files locally, or show what the server would do", "client", "server")
 	f.BoolVarP(&ask.yes, "yes", "y", false, "delete without asking")
+	f.BoolVar(&ask.run, "run", false, "then run each job of the files now")
+	f.BoolVarP(&ask.runs.wait, "wait", "w", false, "with --run: wait until the runs have ended; exit code 8 if one does not succeed")
+	addText(f, &ask.runs.timeout, "timeout", "", "", "DURATION", "with --wait: how long to wait for each run; exit code 7 after that, while it continues")
 	addConnection(cmd, &ask.connection)
 	addOutput(cmd, &ask.output, asTable, asJSON, asYAML, asJSONL, asName)
 	return cmd
@@ -128,7 +148,35 @@ func apply(ctx context.Context, env Env, ask applyFlags) error {
 		warnOfMissing(v.documents, applied)
 	}
 	warn(env, applied)
-	return showList(env, ask.output, applied.Results, "", resultName, func(w io.Writer) { applyText(w, env, applied) })
+	if err := showList(env, ask.output, applied.Results, "", resultName, func(w io.Writer) { applyText(w, env, applied) }); err != nil || !ask.run {
+		return err
+	}
+	return server.refused(runApplied(ctx, server, ask.runs, applied))
+}
+
+// runApplied runs each job that was applied, and waits for the ends if that is wanted.
+func runApplied(ctx context.Context, server *remote, ask waiting, applied client.Applied) error {
+	var runs []client.Run
+	var names []string
+	for _, r := range applied.Results {
+		if r.Kind != job.KindJob || r.Result == client.Deleted {
+			continue
+		}
+		namespace, name, _ := strings.Cut(r.Name, "/")
+		run, err := server.once(ctx, "", func(ctx context.Context, key string) (client.Run, error) {
+			return server.RunJob(ctx, namespace, name, client.RunRequest{}, key)
+		})
+		if err != nil {
+			return server.partly(err, "run", names)
+		}
+		runs, names = append(runs, run), append(names, r.Name)
+	}
+	ask.output = asTable
+	var wrong error
+	for i := range runs {
+		wrong = cmp.Or(wrong, showMade(ctx, server, ask, runs[i]))
+	}
+	return wrong
 }
 
 // applyAll applies documents. If the connection breaks before the answer, it repeats the request,

@@ -93,6 +93,7 @@ const notOver = "has not (ended|started) after 100 ms"
 // timeouts and failures have the waiting commands.
 var (
 	timeouts = []ending{
+		{command: "apply", args: []string{"-f", "slow.yaml", "--run", "--wait", "--timeout", "100ms"}, says: notOver},
 		{command: "job run", args: []string{"slow", "--wait", "--timeout", "100ms"}, says: notOver},
 		{command: "job run", args: []string{"slow", "--logs", "--timeout", "100ms"}, says: notOver},
 		{command: "run retry", args: []string{"{slow}", "--wait", "--timeout", "100ms"}, says: notOver},
@@ -100,6 +101,7 @@ var (
 		{command: "node drain", args: []string{"one", "--wait", "--timeout", "100ms"}, says: "after 100 ms and stays drained"},
 	}
 	failures = []ending{
+		{command: "apply", args: []string{"-f", "failing.yaml", "--run", "--wait"}, says: "failed: "},
 		{command: "job run", args: []string{"failing", "--wait"}, says: "failed: "},
 		{command: "job run", args: []string{"failing", "--logs"}, says: "failed: "},
 		{command: "run retry", args: []string{"{failed}", "--wait"}, says: "failed: "},
@@ -108,6 +110,7 @@ var (
 	// interrupted while they wait, which they do for a minute or without an end.
 	waits = []ending{
 		{command: "events"},
+		{command: "apply", args: []string{"-f", "slow.yaml", "--run", "--wait"}},
 		{command: "job run", args: []string{"slow", "--wait"}},
 		{command: "job run", args: []string{"slow", "--logs"}},
 		{command: "logs", args: []string{"slow", "-f"}, before: []string{"job", "run", "slow"}},
@@ -128,6 +131,7 @@ func exitBench(t *testing.T) *bench {
 	b.write("louder.yaml", "kind: channel\nname: ops\nto: {teams: {url: {file: teams}}}\nrules: [{events: [failed, missed]}]\n")
 	b.write("user.yaml", "name: user\nschedule: {cron: \"@daily\", only: [off]}\nrun: {shell: \"true\"}\n")
 	b.write("failing.yaml", "name: failing\nrun: {shell: \"exit 3\"}\npolicy: {overlap: allow}\n")
+	b.write("slow.yaml", "name: slow-too\nrun: {shell: \"sleep 60\"}\npolicy: {overlap: allow, kill_grace: 1s}\n")
 	b.need("apply", "-f", "failing.yaml")
 	return b
 }
