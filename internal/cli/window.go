@@ -176,7 +176,7 @@ func openWindow(ctx context.Context, server *remote, k setKind, args []string, a
 	} else if !client.IsType(err, client.TypeNotFound) {
 		return err
 	}
-	return putWindow(ctx, server, w, "open until "+now.Add(time.Duration(ask.span)).Format(time.RFC3339))
+	return putWindow(ctx, server, w, "open until "+now.Add(time.Duration(ask.span)).Format(time.RFC3339)+" for jobs "+windowMatches(w))
 }
 
 func newWindowClose(env Env, k setKind) *cobra.Command {
