@@ -156,6 +156,25 @@ var windowTests = []test{
 		e.finish(retry, job.OutcomeSucceeded)
 		e.claim(e.a, back, store.Started)
 	}},
+	{"a window reaches followers, and not what others start and report", func(e *env) {
+		up := e.put("name: up\nrun: {shell: ls}")
+		down := e.put("name: down\nschedule: {on: up}\nrun: {shell: ls}" + matched)
+		seen := e.plan(e.put("name: seen\nschedule: {cron: '* * * * *'}\nrun: {external: {}}"+matched), time.Second)[0]
+		e.window(job.WindowSkip)
+		e.clock.Advance(time.Second)
+		first := e.trigger(up)
+		e.claim(e.a, first, store.Started)
+		e.finish(first, job.OutcomeSucceeded)
+		list, err := e.ListActive(e.ctx, store.ActiveQuery{Job: down.Definition.UID, Limit: 2})
+		e.must(err)
+		equal(e, "followers", len(list), 1)
+		follower := list[0].Present()
+		follower.Token = e.id()
+		e.claim(e.a, follower, store.Skipped)
+		if r := e.run(seen.Run); r.State != job.StateWaiting || !reason.NoReport.Is(r.Reason) {
+			e.Errorf("what others start is %s: %s", r.State, r.Reason)
+		}
+	}},
 	{"a window opens by its calendar, which it keeps from deletion", func(e *env) {
 		_, err := e.PutDocument(e.ctx, job.Document{Calendar: &job.Calendar{Name: "off", Days: job.Days{Include: []string{start.Format(time.DateOnly)}}}}, store.AnyVersion, "ann")
 		e.must(err)
