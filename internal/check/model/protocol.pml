@@ -232,7 +232,7 @@ proctype worker(byte n) {
 				:: skip /* the answer is lost */
 				fi;
 				SEEN
-			:: slot != 0 && slot != i + 1 && r[i].state == ready && DID(SKIP, 0, i) -> settle(i, skipped); SEEN
+			:: (slot != 0 && slot != i + 1 || slot == 0 && i > 0 && r[i - 1].state == ready) && r[i].state == ready && DID(SKIP, 0, i) -> settle(i, skipped); SEEN /* another one has the slot, or has waited longer for it */
 			:: r[i].state == ready && r[i].attempt == 0 && (absent[i] || REPLAYED || BREAK == MISS_ANY) && DID(MISS, 0, i) ->
 				CHECK(absent[i]); /* accounted, for the right reason */
 				settle(i, missed); SEEN
