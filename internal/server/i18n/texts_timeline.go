@@ -5,6 +5,8 @@ var timelineTexts = []text{
 	{"window.one", "Maintenance window", "维护窗口"},
 	{"window.hold", "held until {until} by {name}", "由 {name} 暂缓至 {until}"},
 	{"window.skip", "skipped until {until} by {name}", "由 {name} 跳过，直至 {until}"},
+	{"window.hold.short", "holds runs", "暂缓运行"},
+	{"window.skip.short", "skips runs", "跳过运行"},
 	{"window.holds", "Runs that fall due are held until it closes; a run by hand starts all the same.", "到期的运行会暂缓至窗口关闭；手动运行仍会启动。"},
 	{"window.skips", "Runs that fall due are skipped; a run by hand starts all the same.", "到期的运行会被跳过；手动运行仍会启动。"},
 	{"timeline.title", "Timeline", "时间线"},

@@ -57,7 +57,7 @@ type timelineView struct {
 type openingRow struct {
 	Name, Why   string
 	From, Until When
-	Does        string
+	Short, Does string // the same in a few words and in a sentence
 	IsOpen      bool
 }
 
@@ -68,7 +68,7 @@ const openingRows = 12
 func (p *page) openings(list []client.Opening) (rows []openingRow) {
 	for i := range list[:min(len(list), openingRows)] {
 		o := &list[i]
-		row := openingRow{Name: o.Window, Why: p.reason(o.Value()), From: p.minute(o.Opened), Until: p.minute(o.Until), Does: p.T("window.holds")}
+		row := openingRow{Name: o.Window, Why: p.reason(o.Value()), From: p.minute(o.Opened), Until: p.minute(o.Until), Short: p.T("window." + string(o.Action) + ".short"), Does: p.T("window.holds")}
 		if o.Action == job.WindowSkip {
 			row.Does = p.T("window.skips")
 		}
