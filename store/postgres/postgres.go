@@ -223,7 +223,7 @@ func unreached(err error) error {
 		// cannot_connect_now, too_many_connections, the codes of a server that stops, and those of one
 		// that is slow: query_canceled, lock_not_available, idle_in_transaction_session_timeout.
 		if !slices.Contains([]string{"57P01", "57P02", "57P03", "53300", "57014", "55P03", "25P03"}, pgErr.Code) {
-			return fault(err)
+			return marked(err)
 		}
 	case !isNetwork(err):
 		return err

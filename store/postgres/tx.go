@@ -421,9 +421,11 @@ func brief(err error) error {
 	return &connectError{err, fmt.Sprintf("connect as %s: %s", connect.Config.User, text)}
 }
 
-// fault wraps an error with its sentinel.
-func fault(err error) error {
-	err = brief(err)
+// fault wraps an error with its sentinel, and is brief.
+func fault(err error) error { return marked(brief(err)) }
+
+// marked wraps an error with its sentinel.
+func marked(err error) error {
 	var pgErr *pgconn.PgError
 	if !errors.As(err, &pgErr) {
 		return err
