@@ -20,15 +20,15 @@ import (
 
 // bounds are the variables of a search.
 type bounds struct {
-	fault               int
-	deaths, edits, weak int
+	fault                      int
+	deaths, edits, weak, steps int
 }
 
-// build makes the program that searches the states of the protocol, or follows a trace.
-func build(t *testing.T, trace string, defines ...string) (program string) {
+// build makes the program that searches the states of a model, or follows a trace.
+func build(t *testing.T, file, trace string, defines ...string) (program string) {
 	t.Helper()
 	dir := t.TempDir()
-	text, err := os.ReadFile("protocol.pml")
+	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func search(t *testing.T, program string, b bounds) (assertion string) {
 	dir := t.TempDir()
 	c := exec.CommandContext(t.Context(), program, "-m2000000", "-E", "-w22")
 	c.Dir = dir
-	c.Env = append(os.Environ(), fmt.Sprint("FAULT=", b.fault), fmt.Sprint("DEATHS=", b.deaths), fmt.Sprint("EDITS=", b.edits), fmt.Sprint("WEAK=", b.weak))
+	c.Env = append(os.Environ(), fmt.Sprint("FAULT=", b.fault), fmt.Sprint("DEATHS=", b.deaths), fmt.Sprint("EDITS=", b.edits), fmt.Sprint("WEAK=", b.weak), fmt.Sprint("STEPS=", b.steps))
 	began := time.Now()
 	out, err := c.CombinedOutput()
 	if found := violated.FindSubmatch(out); found != nil {
@@ -75,64 +75,130 @@ func search(t *testing.T, program string, b bounds) (assertion string) {
 	return ""
 }
 
-// faults are the faults of the protocol by the invariant that each breaks, with the bounds within which
-// the search finds it.
-var faults = []struct {
+// fault is a fault of a model, with the bounds within which the search finds it, and the subject of the
+// assertion that fails.
+type fault struct {
 	name   string
 	bounds bounds
-	breaks string // the subject of the failed assertion
-}{
-	{"ANY_CURSOR", bounds{edits: 1}, "made"},
-	{"NO_FLOOR", bounds{edits: 1}, "made"},
-	{"CURSOR_FIRST", bounds{deaths: 1}, "0"},
-	{"CLAIM_TWICE", bounds{deaths: 1}, "started"},
-	{"RELEASE_BEGUN", bounds{deaths: 1}, "started"},
-	{"ANY_EPOCH", bounds{edits: 1}, "withdrawnBefore"},
-	{"NO_SLOT", bounds{deaths: 1}, "executing==0"},
-	{"FREE_SLOT", bounds{deaths: 1}, "attempt==0"},
-	{"NO_FENCE", bounds{deaths: 1}, "executing!="},
-	{"FENCE_FROM_ANSWER", bounds{deaths: 1}, "executing!="},
-	{"REAP_ENDED", bounds{deaths: 1}, "0"},
-	{"ANY_CLAIM", bounds{deaths: 1}, "holder"},
-	{"START_LATE", bounds{deaths: 1}, "executing!="},
-	{"RETRY_FOREVER", bounds{deaths: 1}, "attempt+1"},
-	{"FORGET_RESULT", bounds{deaths: 1}, "0"},
-	{"MISS_ANY", bounds{deaths: 1}, "absent"},
-	{"FENCED_FORGOTTEN", bounds{deaths: 1}, "started"},
+	breaks string
 }
 
-// TestProtocol searches all states of the protocol within small bounds, and within larger ones with
-// BELFRY_MODEL=large. It must find each deliberate fault.
-func TestProtocol(t *testing.T) {
-	t.Parallel()
-	program := build(t, "")
-	all := []bounds{{deaths: 1, weak: 1}, {edits: 1, weak: 1}}
-	if os.Getenv("BELFRY_MODEL") == "large" {
-		all = append(all, bounds{deaths: 1, edits: 1, weak: 1}, bounds{deaths: 2, weak: 1}, bounds{weak: 2})
-	}
+// protocol has the faults of the protocol between nodes and a store.
+var protocol = []fault{
+	{"ANY_CURSOR", bounds{edits: 1, weak: 1}, "made"},
+	{"NO_FLOOR", bounds{edits: 1, weak: 1}, "made"},
+	{"CURSOR_FIRST", bounds{deaths: 1, weak: 1}, "0"},
+	{"CLAIM_TWICE", bounds{deaths: 1, weak: 1}, "started"},
+	{"RELEASE_BEGUN", bounds{deaths: 1, weak: 1}, "started"},
+	{"ANY_EPOCH", bounds{edits: 1, weak: 1}, "withdrawnBefore"},
+	{"NO_SLOT", bounds{deaths: 1, weak: 1}, "executing==0"},
+	{"FREE_SLOT", bounds{deaths: 1, weak: 1}, "attempt==0"},
+	{"NO_FENCE", bounds{deaths: 1, weak: 1}, "executing!="},
+	{"FENCE_FROM_ANSWER", bounds{deaths: 1, weak: 1}, "executing!="},
+	{"REAP_ENDED", bounds{deaths: 1, weak: 1}, "0"},
+	{"ANY_CLAIM", bounds{deaths: 1, weak: 1}, "holder"},
+	{"START_LATE", bounds{deaths: 1, weak: 1}, "executing!="},
+	{"RETRY_FOREVER", bounds{deaths: 1, weak: 1}, "attempt+1"},
+	{"FORGET_RESULT", bounds{deaths: 1, weak: 1}, "0"},
+	{"MISS_ANY", bounds{deaths: 1, weak: 1}, "absent"},
+	{"FENCED_FORGOTTEN", bounds{deaths: 1, weak: 1}, "started"},
+}
+
+// handovers has the faults of attempts that are handed over.
+var handovers = []fault{
+	{"SESSION_KEPT", bounds{deaths: 1}, "begun"},
+	{"SENT_FIRST", bounds{deaths: 1}, "request[token]"},
+	{"SENT_AGAIN", bounds{deaths: 1}, "begun"},
+	{"ANY_TOKEN", bounds{deaths: 1}, "token==t"},
+	{"GIVEN_BACK", bounds{deaths: 1}, "begun"},
+	{"SENT_LATE", bounds{deaths: 1}, "working"},
+	{"NOTED_LATE", bounds{deaths: 1}, "working"},
+	{"ENDED_UNTOLD", bounds{deaths: 1}, "working"},
+}
+
+// clocks has the faults of the clock that nodes agree on, for two nodes.
+var clocks = []fault{
+	{"COUNTS_AT_ONCE", bounds{steps: 2}, "off"},
+	{"WALL_LEADS", bounds{steps: 2}, "shared"},
+	{"AHEAD_WINS", bounds{steps: 2}, "off"},
+	{"KEEPS_AGE", bounds{steps: 2}, "off"},
+	{"WORKS_OFF", bounds{steps: 2}, "shared"},
+}
+
+// isLarge reports whether the bounds of the long tests apply.
+func isLarge() bool { return os.Getenv("BELFRY_MODEL") == "large" }
+
+// holds searches all states of a model within bounds: no assertion fails.
+func holds(t *testing.T, program string, all ...bounds) {
+	t.Helper()
 	for _, b := range all {
 		if assertion := search(t, program, b); assertion != "" {
 			t.Errorf("%+v: violated: %s", b, assertion)
 		}
 	}
+}
+
+// finds searches for each fault.
+func finds(t *testing.T, program string, faults []fault) {
+	t.Helper()
 	for i, f := range faults {
 		b := f.bounds
-		b.fault, b.weak = 1+i, 1
+		b.fault = 1 + i
 		if assertion := search(t, program, b); !strings.Contains(assertion, f.breaks) {
 			t.Errorf("%s: violated: %q, want one with %q", f.name, assertion, f.breaks)
 		}
 	}
 }
 
-// TestFaultsHaveTheirNumbers compares the list of faults with the file.
-func TestFaultsHaveTheirNumbers(t *testing.T) {
-	text, err := os.ReadFile("protocol.pml")
-	if err != nil {
-		t.Fatal(err)
+// TestProtocol searches all states of the protocol within small bounds, and within larger ones with
+// BELFRY_MODEL=large. It must find each deliberate fault.
+func TestProtocol(t *testing.T) {
+	t.Parallel()
+	program := build(t, "protocol.pml", "")
+	all := []bounds{{deaths: 1, weak: 1}, {edits: 1, weak: 1}}
+	if isLarge() {
+		all = append(all, bounds{deaths: 1, edits: 1, weak: 1}, bounds{deaths: 2, weak: 1}, bounds{weak: 2})
 	}
-	for i, f := range faults {
-		if !regexp.MustCompile(fmt.Sprintf(`(?m)^#define %s +%d\b`, f.name, 1+i)).Match(text) {
-			t.Errorf("protocol.pml does not give %s the number %d", f.name, 1+i)
+	holds(t, program, all...)
+	finds(t, program, protocol)
+}
+
+// TestHandovers does the same with attempts that a service does outside.
+func TestHandovers(t *testing.T) {
+	t.Parallel()
+	program := build(t, "handovers.pml", "")
+	holds(t, program, bounds{}, bounds{deaths: 1}, bounds{deaths: 3})
+	finds(t, program, handovers)
+	if isLarge() {
+		holds(t, build(t, "handovers.pml", "", "-DNODES=3"), bounds{deaths: 3})
+	}
+}
+
+// TestClocks does the same with the clock of one to three nodes.
+func TestClocks(t *testing.T) {
+	t.Parallel()
+	holds(t, build(t, "clocks.pml", "", "-DNODES=1"), bounds{steps: 3})
+	two := build(t, "clocks.pml", "", "-DNODES=2")
+	holds(t, two, bounds{steps: 4})
+	finds(t, two, clocks)
+	three := build(t, "clocks.pml", "", "-DNODES=3")
+	holds(t, three, bounds{steps: 1, deaths: 1}, bounds{steps: 2})
+	if isLarge() {
+		holds(t, three, bounds{steps: 2, deaths: 1})
+	}
+}
+
+// TestFaultsHaveTheirNumbers compares the lists of faults with the files.
+func TestFaultsHaveTheirNumbers(t *testing.T) {
+	for file, faults := range map[string][]fault{"protocol.pml": protocol, "handovers.pml": handovers, "clocks.pml": clocks} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, f := range faults {
+			if !regexp.MustCompile(fmt.Sprintf(`(?m)^#define %s +%d\b`, f.name, 1+i)).Match(text) {
+				t.Errorf("%s does not give %s the number %d", file, f.name, 1+i)
+			}
 		}
 	}
 }
@@ -143,7 +209,7 @@ func TestTracesAreOfTheModel(t *testing.T) {
 	t.Parallel()
 	const runs = 100
 	worlds := 2
-	if os.Getenv("BELFRY_MODEL") == "large" {
+	if isLarge() {
 		worlds = 20
 	}
 	for seed := range worlds {
@@ -186,6 +252,6 @@ func isOfModel(t *testing.T, steps []sim.TraceStep, runs int) bool {
 	} {
 		trace += fmt.Sprintf("static unsigned char %s[] = {%s};\n", name, list(value))
 	}
-	program := build(t, trace, "-DREPLAY", fmt.Sprint("-DNODES=", nodes), fmt.Sprint("-DOCCURRENCES=", runs), "-DATTEMPTS=3", "-DSESSIONS=255")
+	program := build(t, "protocol.pml", trace, "-DREPLAY", fmt.Sprint("-DNODES=", nodes), fmt.Sprint("-DOCCURRENCES=", runs), "-DATTEMPTS=3", "-DSESSIONS=255")
 	return search(t, program, bounds{}) != ""
 }
