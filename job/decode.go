@@ -13,6 +13,7 @@ import (
 // decoder fills Go values from nodes and collects mismatches.
 type decoder struct {
 	file     string
+	kind     Kind // of documents that do not say theirs; "" is a job
 	problems Problems
 	broken   []string // the paths of the problems
 }

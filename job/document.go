@@ -2,6 +2,7 @@ package job
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -97,6 +98,22 @@ func (d Document) PutIn(namespace string) {
 	if in := d.head().namespace; *in == "" {
 		*in = namespace
 	}
+}
+
+// PutAt names the document, as far as its text does not.
+func (d Document) PutAt(namespace, name string) {
+	h := d.head()
+	if d.omits("namespace") {
+		*h.namespace = namespace
+	}
+	if d.omits("name") {
+		*h.name = name
+	}
+}
+
+// omits reports whether the text of the document leaves a field out, or to null.
+func (d Document) omits(field string) bool {
+	return !d.Says(field) || d.source.get(field).kind == nullNode
 }
 
 // UID returns the identity of the document, or zero if it is not from a server.
@@ -210,8 +227,11 @@ func (d Document) Place(pointer string) string {
 // wrong type. Decode also returns the readable parts of documents with mistakes, so that
 // [Document.Validate] can report further ones; it does not repeat what Decode reported. Decode
 // does not validate values.
-func Decode(file string, data []byte) ([]Document, error) {
-	d := &decoder{file: file}
+func Decode(file string, data []byte) ([]Document, error) { return DecodeAs(KindJob, file, data) }
+
+// DecodeAs is [Decode] for documents that are of a kind unless they say another.
+func DecodeAs(kind Kind, file string, data []byte) ([]Document, error) {
+	d := &decoder{file: file, kind: kind}
 	docs := d.documents(d.parse(data))
 	return docs, d.problems.asError()
 }
@@ -275,7 +295,7 @@ func isJSON(file string, data []byte) bool {
 
 // document appends the document of a node, as far as it can be read.
 func (d *decoder) document(docs []Document, n *node) []Document {
-	doc := Document{Kind: KindJob, File: d.file, Line: int(n.line), source: n}
+	doc := Document{Kind: cmp.Or(d.kind, KindJob), File: d.file, Line: int(n.line), source: n}
 	before := len(d.broken)
 	if kind := n.get("kind"); kind != nil && kind.kind != nullNode {
 		d.decodeLeaf(kind, reflect.ValueOf(&doc.Kind).Elem(), root.field("kind"))

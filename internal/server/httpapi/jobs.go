@@ -208,7 +208,7 @@ func (a *api) putJob(ctx context.Context, in *putJobInput) (*changeOutput, error
 	if err != nil {
 		return nil, err
 	}
-	draft, err := service.ReadDraft(in.Body.RawMessage, "")
+	draft, err := service.ReadNamed(in.Body.RawMessage, job.KindJob, in.name())
 	if err != nil {
 		return nil, err
 	}

@@ -80,7 +80,7 @@ func (a *api) routesOf(documents *service.KindDocuments, of job.Kind) {
 		if err != nil {
 			return nil, err
 		}
-		draft, err := service.ReadDraft(in.Body.RawMessage, "")
+		draft, err := service.ReadNamed(in.Body.RawMessage, of, in.name())
 		if err != nil {
 			return nil, err
 		}

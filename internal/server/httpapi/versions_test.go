@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"encoding/json"
 	"net/http"
 	"strings"
 	"testing"
@@ -38,6 +39,37 @@ func TestAnyVersionIsChangedAndNoneIsCreated(t *testing.T) {
 			t.Errorf("deleted with the status %d: %s", w.Code, w.Body)
 		}
 		s.refused(client.TypeNotFound, 404, "DELETE", path, "", "If-Match", "*")
+	}
+}
+
+func TestADocumentThatIsPutMayLeaveOutItsKindAndName(t *testing.T) {
+	s := newServer(t)
+	for path, bodies := range documents {
+		var bare map[string]any
+		if err := json.Unmarshal([]byte(bodies[0]), &bare); err != nil {
+			t.Fatal(err)
+		}
+		delete(bare, "kind")
+		delete(bare, "namespace")
+		bare["name"] = nil
+		body, err := json.Marshal(bare)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w := s.call("PUT", "/api/v1/"+path, string(body), "If-None-Match", "*"); w.Code != http.StatusCreated {
+			t.Errorf("%s is put with the status %d: %s", path, w.Code, w.Body)
+		}
+		read := ok[map[string]any](s, "GET", "/api/v1/"+path, "")
+		if name := path[len(path)-1:]; read["namespace"] != "shop" || read["name"] != name {
+			t.Errorf("%s has the name %v/%v", path, read["namespace"], read["name"])
+		}
+		other := `{"kind": "pool", "pool": {"size": 1}}`
+		if strings.HasPrefix(path, "pools/") {
+			other = `{"kind": "job", "run": "true"}`
+		}
+		if p := s.refused(client.TypeInvalid, 422, "PUT", "/api/v1/"+path, other, "If-Match", "*"); len(p.Errors) != 1 || p.Errors[0].Path != "kind" {
+			t.Errorf("%s of another kind is refused with %+v", path, p.Errors)
+		}
 	}
 }
 

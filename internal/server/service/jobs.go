@@ -227,7 +227,7 @@ func exists(name string) *Error {
 	return Refuse(client.TypeExists, phrase.JobExists.Of(name), phrase.ChangeInstead)
 }
 
-// Put creates a job or replaces its definition. The document must have the name.
+// Put creates a job or replaces its definition. The document must have the name, as of [ReadNamed].
 func (s *Jobs) Put(ctx context.Context, who Caller, name Name, draft Draft, expect Expect) (Changed, error) {
 	if err := who.MayIn(Define, name.Namespace); err != nil {
 		return Changed{}, err

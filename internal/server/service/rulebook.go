@@ -25,7 +25,18 @@ type Draft struct {
 // ReadDraft reads one document, in JSON or YAML. The pointer is where the document is in the
 // request.
 func ReadDraft(text []byte, pointer string) (Draft, error) {
-	list, err := job.Decode("", text)
+	return readDraft(text, pointer, job.KindJob)
+}
+
+// ReadNamed reads the document of a request about one of a kind, which may leave out its kind and its name.
+func ReadNamed(text []byte, kind job.Kind, name Name) (Draft, error) {
+	draft, err := readDraft(text, "", kind)
+	draft.PutAt(name.Namespace, name.Name)
+	return draft, err
+}
+
+func readDraft(text []byte, pointer string, kind job.Kind) (Draft, error) {
+	list, err := job.DecodeAs(kind, "", text)
 	var unread job.Problems
 	switch {
 	case err != nil && !errors.As(err, &unread):
