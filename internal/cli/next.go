@@ -98,6 +98,9 @@ func parseCount(text string) (int, error) {
 	return n, nil
 }
 
+// jobNameForm is what names a job and begins no expression.
+var jobNameForm = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]*[a-z][a-z0-9._-]*(/[a-z0-9][a-z0-9._-]*)?$`)
+
 var instantForm = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$`)
 
 // parseInstant reads a time as RFC 3339 writes it.
@@ -144,6 +147,9 @@ func next(env Env, ask nextFlags, text string) error {
 		refused := refusedExpression(err)
 		if ask.job == (jobName{}) && preview.MissesJob(err, text, options) {
 			refused.hint = "give the job with --job NAMESPACE/NAME"
+		}
+		if refused.hint == "" && jobNameForm.MatchString(text) {
+			refused.hint = "belfry job next " + text + " shows when a job falls due"
 		}
 		return refused
 	}

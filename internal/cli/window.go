@@ -109,6 +109,7 @@ type windowFlags struct {
 	labels     map[string]string
 	namespaces []string
 	action     string
+	yes        bool
 }
 
 func newWindowOpen(env Env, k setKind) *cobra.Command {
@@ -118,9 +119,10 @@ func newWindowOpen(env Env, k setKind) *cobra.Command {
 		Short: "Open a maintenance window now",
 		Long: `Open a maintenance window now, for a while: no run of the jobs that it matches starts
 until then, except by hand. Runs that are running continue, and those that a node has
-claimed already start. Without --for the window NAME, which was closed, opens again.`,
+claimed already start. Without --for the window NAME, which was closed, opens again.
+Without --label a new window matches each job of its namespaces, and the command asks first.`,
 		Example: `belfry window open --for 2h --reason "database upgrade" --label team=db
-belfry window open db-upgrade --for 30m --in shop --in billing --action skip
+belfry window open db-upgrade --for 30m --in shop --in billing --action skip --yes
 belfry window open db-upgrade                      # again, after belfry window close`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {
@@ -137,6 +139,7 @@ belfry window open db-upgrade                      # again, after belfry window 
 	addWord(f, &ask.reason, "reason", "", "TEXT", "why, as the runs that do not start show it")
 	f.VarP((*labels)(&ask.labels), "label", "l", "only jobs with this label: KEY=VALUE; may be repeated")
 	f.StringArrayVar(&ask.namespaces, "in", nil, "namespace of the jobs, * for all; may be repeated; else the namespace of the window")
+	f.BoolVarP(&ask.yes, "yes", "y", false, "without --label, do not ask")
 	addChoice(cmd, &ask.action, "action", "", "what happens to runs that fall due", job.WindowAction("").Values()...)
 	addConnection(cmd, &ask.asked)
 	cmd.ValidArgsFunction = setNames(env, &ask.asked, k)
@@ -175,6 +178,15 @@ func openWindow(ctx context.Context, server *remote, k setKind, args []string, a
 		}
 	} else if !client.IsType(err, client.TypeNotFound) {
 		return err
+	}
+	if len(ask.labels) == 0 {
+		in := "all namespaces"
+		if !slices.Contains(w.In(), job.AllNamespaces) {
+			in = strings.Join(w.In(), ", ")
+		}
+		if err := agree(server.env, ask.yes, "%s the runs of every job of %s for %s", windowAction(w), in, ask.span); err != nil {
+			return err
+		}
 	}
 	return putWindow(ctx, server, w, "open until "+now.Add(time.Duration(ask.span)).Format(time.RFC3339)+" for jobs "+windowMatches(w))
 }
