@@ -20,7 +20,7 @@ var (
 	BackupAway     = none("backup_away", "run belfry backup FILE each day, and keep the file on another machine", "每天执行 belfry backup FILE，并将文件保存到其他机器")
 	BackupOld      = one[int]("backup_old", "the last one is {n} days old", "上次备份是 {n} 天前")
 	BackupDaily    = none("backup_daily", "run belfry backup FILE each day", "每天执行 belfry backup FILE")
-	BackupMade     = one[string]("backup_made", "the last one was made at {at}", "上次备份于 {at}")
+	BackupMade     = one[Moment]("backup_made", "the last one was made at {at}", "上次备份于 {at}")
 
 	NoContainersHere = none("no_containers_here", "none run here", "此处不运行容器")
 	EngineAt         = two[string, string]("engine_at", "{version} at {socket}", "{version}，位于 {socket}")
@@ -59,7 +59,7 @@ var (
 	OneZoneData      = none("one_zone_data", "upgrade all nodes to one version: a job may fall due at another time on each", "请将所有节点升级到同一版本：否则任务在各节点的到期时间可能不同")
 	NoChannels       = none("no_channels", "there is none: failures show only on the pages and in belfry attention", "没有通知渠道：只有查看页面或 belfry attention 才能看到失败")
 	DefineChannel    = none("define_channel", "define a channel, as notifications.md shows", "请按 notifications.md 的说明定义通知渠道")
-	DeliveryFailed   = two[string, Text]("delivery_failed", "the latest try, at {at}, has failed: {error}", "最近一次尝试（{at}）失败：{error}")
+	DeliveryFailed   = two[Moment, Text]("delivery_failed", "the latest try, at {at}, has failed: {error}", "最近一次尝试（{at}）失败：{error}")
 	TestChannel      = one[string]("test_channel", "belfry channel test {name} tries again, and says what the service answers", "belfry channel test {name} 会再试一次，并给出服务的应答")
 	ShortToken       = none("short_token", "xxl.short_tokens accepts an access token of executors that can be guessed: give them one of 16 characters or more, list both in xxl.tokens, and remove the short one once all executors have the new one", "xxl.short_tokens 放行了可被猜出的执行器令牌：请为执行器换成 16 个字符以上的令牌，在 xxl.tokens 中同时列出两者，全部换完后再删除短令牌")
 	NoSpaceLeft      = none("no_space_left", "the store has no space left: nothing starts", "存储没有剩余空间：无法启动任何运行")

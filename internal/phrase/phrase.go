@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 )
 
@@ -34,6 +35,12 @@ func (e Exact) String() string { return strconv.Quote(string(e)) }
 // Span is a duration as [github.com/belfry-cron/belfry/job.Duration.InWords] says it: Chinese has
 // its units in Chinese.
 type Span string
+
+// Moment is an instant as RFC 3339 has it, which [Text.At] says as its reader does.
+type Moment string
+
+// MomentOf returns the instant in UTC.
+func MomentOf(t time.Time) Moment { return Moment(t.UTC().Format(time.RFC3339Nano)) }
 
 var chineseUnits = strings.NewReplacer("forever", "永久", " ms", " 毫秒", " µs", " 微秒", " ns", " 纳秒", " min", " 分钟", " d", " 天", " h", " 小时", " s", " 秒")
 
@@ -126,6 +133,8 @@ func (t Text) Args() map[string]any {
 			value = string(v)
 		case Span:
 			value = string(v)
+		case Moment:
+			value = string(v)
 		case fmt.Stringer:
 			value = v.String()
 			if inner, isText := v.(Text); isText {
@@ -138,6 +147,22 @@ func (t Text) Args() map[string]any {
 		args[t.code.Args[i]] = value
 	}
 	return args
+}
+
+// At returns the text with its instants as at says them.
+func (t Text) At(at func(time.Time) string) Text {
+	args := slices.Clone(t.args)
+	for i, value := range args {
+		switch v := value.(type) {
+		case Moment:
+			if instant, err := time.Parse(time.RFC3339, string(v)); err == nil {
+				args[i] = at(instant)
+			}
+		case Text:
+			args[i] = v.At(at)
+		}
+	}
+	return Text{t.code, args}
 }
 
 // String returns the text in English.
@@ -236,6 +261,8 @@ func decoded(value any, kind reflect.Type) (any, bool) {
 		return Quoted(text), isText
 	case reflect.TypeFor[Span]():
 		return Span(text), isText
+	case reflect.TypeFor[Moment]():
+		return Moment(text), isText
 	case reflect.TypeFor[Exact]():
 		return Exact(text), isText
 	case reflect.TypeFor[Words]():

@@ -61,6 +61,8 @@ func sample(t *testing.T, c *Code) Text {
 			value = Quoted(`a "b"`)
 		case reflect.TypeFor[Span]():
 			value = Span("1 min 30 s")
+		case reflect.TypeFor[Moment]():
+			value = Moment("2026-11-28T02:12:48Z")
 		case reflect.TypeFor[Exact]():
 			value = Exact("* * * * *")
 		case reflect.TypeFor[int]():

@@ -248,7 +248,7 @@ func (s sayer) reason(r job.Reason) string {
 	c := byName[r.Code()]
 	if c == nil {
 		if text, known := phrase.Of(r.Code(), r.Args()); known {
-			return text.In(s.lang)
+			return text.At(s.at).In(s.lang)
 		}
 		return r.String()
 	}

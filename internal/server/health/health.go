@@ -113,7 +113,7 @@ func Backup(c config.Server, now time.Time) Finding {
 	case age > backupMax:
 		f.Status, f.Found, f.Do = Note, phrase.BackupOld.Of(int(age/(24*time.Hour))), phrase.BackupDaily
 	default:
-		f.Found = phrase.BackupMade.Of(b.At.UTC().Format(time.RFC3339))
+		f.Found = phrase.BackupMade.Of(phrase.MomentOf(b.At))
 	}
 	return f
 }

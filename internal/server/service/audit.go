@@ -2,7 +2,6 @@ package service
 
 import (
 	"context"
-	"time"
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/phrase"
@@ -37,7 +36,7 @@ func (s *Audit) List(ctx context.Context, who Caller, query client.AuditQuery) (
 		return page, err
 	}
 	if !query.From.IsZero() && !query.To.IsZero() && !query.From.Before(query.To) {
-		return page, WrongParameter("from", phrase.NotBeforeEnd.Of(query.To.Format(time.RFC3339)))
+		return page, WrongParameter("from", phrase.NotBeforeEnd.Of(phrase.MomentOf(query.To)))
 	}
 	q := store.AuditQuery{Object: query.Object, Actor: query.Actor, Action: query.Action, Group: query.Group, From: query.From, To: query.To, Before: place.Before}
 	size, began := pageSize(query.PageSize), s.now()

@@ -90,7 +90,7 @@ func checkBackfill(j *store.Job, request *client.BackfillRequest, now time.Time)
 	case request.To.After(now):
 		return WrongField("to", phrase.InFuture, phrase.LeaveOutForNow)
 	case !request.From.Before(request.To):
-		return WrongField("from", phrase.NotBeforeTo.Of(request.To.Format(time.RFC3339)))
+		return WrongField("from", phrase.NotBeforeTo.Of(phrase.MomentOf(request.To)))
 	case request.Overlap == job.OverlapAllow && j.Filled.Policy.ConcurrencyKey != "":
 		return WrongField("overlap", phrase.AllowInPool, phrase.OtherOverlaps)
 	}
@@ -166,7 +166,7 @@ func tooManyRuns(times []time.Time, count, split int) *Error {
 	}
 	e := Refuse(client.TypeTooMany, many)
 	if first := backfillMax / split; first > 0 && first < len(times) {
-		return e.hinted(phrase.SplitUpTo.Of(times[first].UTC().Format(time.RFC3339Nano)))
+		return e.hinted(phrase.SplitUpTo.Of(phrase.MomentOf(times[first])))
 	}
 	return e
 }

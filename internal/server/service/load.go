@@ -143,7 +143,7 @@ func (s *Load) due(ctx context.Context, who Caller, namespace string, from, to t
 		to = from.Add(time.Minute)
 	}
 	if !from.Before(to) {
-		return list, WrongParameter("from", phrase.NotBeforeEnd.Of(to.Format(time.RFC3339)))
+		return list, WrongParameter("from", phrase.NotBeforeEnd.Of(phrase.MomentOf(to)))
 	}
 	size = pageSize(size)
 	var place engine.Upcoming

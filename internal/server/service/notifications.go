@@ -199,7 +199,7 @@ func (s *Notifications) Hints(ctx context.Context, who Caller) (list []client.Hi
 			return err
 		}
 		if c := channels[is.UID]; c != nil && !c.Paused && !is.Error.IsZero() {
-			list = append(list, HintOf("wrong", phrase.OfChannel.Of(c.FullName()), phrase.DeliveryFailed.Of(is.FailedAt.Format(time.RFC3339), is.Error.Text()),
+			list = append(list, HintOf("wrong", phrase.OfChannel.Of(c.FullName()), phrase.DeliveryFailed.Of(phrase.MomentOf(is.FailedAt), is.Error.Text()),
 				phrase.TestChannel.Of(strings.TrimPrefix(c.FullName(), job.DefaultNamespace+"/"))))
 		}
 		return nil

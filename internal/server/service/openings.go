@@ -75,7 +75,7 @@ func (s *Load) openings(ctx context.Context, from, to time.Time, chosen func(*jo
 	to = cmp.Or(to, from.Add(24*time.Hour))
 	switch {
 	case !from.Before(to):
-		return list, WrongParameter("from", phrase.NotBeforeEnd.Of(to.Format(time.RFC3339)))
+		return list, WrongParameter("from", phrase.NotBeforeEnd.Of(phrase.MomentOf(to)))
 	case to.Sub(now) > aheadMax:
 		return list, WrongParameter("to", phrase.TooFarAhead)
 	}

@@ -334,7 +334,7 @@ func checkCode(code string) error {
 // With a text it sets the beginning of the span.
 func (s *Runs) checkTime(ctx context.Context, q *client.RunQuery) error {
 	if !q.From.IsZero() && !q.To.IsZero() && !q.From.Before(q.To) {
-		return WrongParameter("from", phrase.NotBeforeEnd.Of(q.To.Format(time.RFC3339)))
+		return WrongParameter("from", phrase.NotBeforeEnd.Of(phrase.MomentOf(q.To)))
 	}
 	if q.Text == "" {
 		return nil

@@ -155,7 +155,7 @@ func buckets(from, to *time.Time, step *time.Duration, earliest, latest time.Tim
 	case *step < stepMin || *step%time.Second != 0:
 		return first, 0, WrongParameter("step", phrase.NotWholeSeconds.Of(*step))
 	case !from.Before(*to):
-		return first, 0, WrongParameter("from", phrase.NotBeforeEnd.Of(to.Format(time.RFC3339)))
+		return first, 0, WrongParameter("from", phrase.NotBeforeEnd.Of(phrase.MomentOf(*to)))
 	}
 	first = time.Unix(0, floor(from.UnixNano(), int64(*step))).UTC()
 	count := (to.Sub(first) + *step - 1) / *step
