@@ -75,6 +75,7 @@ var settingsTexts = []text{
 	{"badge.new", "New badge", "新建徽章"},
 	{"badge.made", "The badge of {name}:", "{name} 的徽章："},
 	{"badge.revoke", "Revoke the badge of {name}", "吊销 {name} 的徽章"},
+	{"badge.for_label", "A picture for everyone with its link: how many jobs with {label} fail. It ends a link made before.", "持有链接者可见的图片，显示带 {label} 的任务有多少个失败。之前的链接失效。"},
 	{"badge.for", "A picture for everyone with its link: how the job is. It ends a link made before.", "持有链接者可见的图片，显示任务状态。之前的链接失效。"},
 	{"settings.server", "This server", "本服务器"},
 	{"settings.version", "Version", "版本"},

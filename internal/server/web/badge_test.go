@@ -12,6 +12,16 @@ func TestABadgeIsMadeListedAndRevoked(t *testing.T) {
 	w.fill()
 	b, viewer := w.login("ann"), w.login("vera")
 	b.shows("/jobs/shop/price-import", `action="/badges"`, `name="shows" value="shop/price-import"`)
+	const form = `action="/badges"`
+	b.shows("/jobs?q=label%3Ateam%3Dshop&namespace=shop", form, `name="shows" value="team=shop"><input type="hidden" name="namespace" value="shop"`, "belfry badge create --namespace shop --label team=shop")
+	for _, path := range []string{"/jobs", "/jobs?q=price", "/jobs?q=label%3Ateam%3Dshop+price", "/jobs?q=label%3Ateam%3Dshop&state=paused", "/jobs?q=label%3Ateam%3Dshop+label%3Atier%3D1"} {
+		if strings.Contains(b.page(path), form) {
+			t.Errorf("%s offers a badge, which would show other jobs", path)
+		}
+	}
+	if strings.Contains(viewer.page("/jobs?q=label%3Ateam%3Dshop"), form) {
+		t.Error("a viewer is offered a badge")
+	}
 	for shows, links := range map[string][]string{
 		"shop/price-import": {"The badge of shop/price-import:", `src="/badge/belfry_`, "[![shop/price-import](http://", "/jobs/shop/price-import)"},
 		"team=shop":         {"The badge of team=shop:", "/jobs?namespace=&amp;q=label%3Ateam%3Dshop)"},

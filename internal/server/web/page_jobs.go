@@ -27,7 +27,8 @@ type jobsView struct {
 	Filtered bool
 	Clear    string
 	State    string
-	CanMatch bool // all that match the filter can be changed at once
+	CanMatch bool   // all that match the filter can be changed at once
+	Badge    string // the label that alone filters, which a badge can show
 }
 
 type tab struct {
@@ -116,9 +117,15 @@ func (s *site) jobs(p *page) error {
 	if l.Namespace != "" {
 		l.Events += "&namespace=" + template.URLQueryEscaper(l.Namespace)
 	}
+	if v.Badge = search.label(); state != "" || !l.CanDefine {
+		v.Badge = ""
+	}
 	l.Commands = []Command{
 		{p.T("command.shell"), "belfry job list" + flagIf("--namespace", l.Namespace) + strings.NewReplacer("--state "+failingJobs, "--failing", "--state "+unusedJobs, "--never-ran").Replace(flagIf("--state", state)) + flagIf("--due-before", search.dueText)},
 		{"curl", p.curl("GET", "/api/v1/jobs", "")},
+	}
+	if v.Badge != "" {
+		l.Commands = append(l.Commands, Command{p.T("badge.new"), "belfry badge create" + flagIf("--namespace", l.Namespace) + flagIf("--label", v.Badge)})
 	}
 	return p.show("jobs", v)
 }
@@ -274,6 +281,17 @@ func splitSearch(text string) (s jobSearch) {
 	}
 	s.words = strings.Join(rest, " ")
 	return s
+}
+
+// label returns the label that alone selects jobs, "" where something else does too.
+func (s *jobSearch) label() string {
+	if s.words != "" || s.due > 0 || len(s.labels) != 1 {
+		return ""
+	}
+	for key, value := range s.labels {
+		return key + "=" + value
+	}
+	return ""
 }
 
 // canMatch reports whether all jobs of a filter can be changed at once: jobs of a state, not jobs
