@@ -6,9 +6,11 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"sync"
 	"time"
 
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 
@@ -45,29 +47,33 @@ const whenShown = `new Promise(done => {
 	const timer = setInterval(look, 5);
 })`
 
-// painted measures pages of a server in Chromium, if there is one.
-func (b *bench) painted(ctx context.Context, s *server) ([]Figure, error) {
+// chromium returns a tab of Chromium that is logged in, nil if there is none.
+func (b *bench) chromium(ctx context.Context, s *server) (tab context.Context, leave func(), err error) {
 	if _, err := exec.LookPath("chromium"); err != nil {
-		return []Figure{fact("largest paint of Jobs", "not measured: there is no Chromium")}, nil
+		return nil, func() {}, nil //nolint:nilerr // it is not needed
 	}
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath("chromium"), chromedp.WindowSize(1440, 900), chromedp.WSURLReadTimeout(patience))
 	if os.Geteuid() == 0 {
 		options = append(options, chromedp.NoSandbox)
 	}
 	browsers, stop := chromedp.NewExecAllocator(ctx, options...)
-	defer stop()
-	tab, leave := chromedp.NewContext(browsers)
-	defer leave()
+	tab, end := chromedp.NewContext(browsers)
+	leave = func() { end(); stop() }
 	if err := chromedp.Run(tab); err != nil { // a login code may expire during a slow start
-		return nil, fmt.Errorf("start Chromium: %w", err)
+		return nil, leave, fmt.Errorf("start Chromium: %w", err)
 	}
 	code, err := s.LoginCode(ctx)
 	if err != nil {
-		return nil, err
+		return nil, leave, err
 	}
 	if err := chromedp.Run(tab, chromedp.Navigate(s.url+"/ui/login?next="+url.QueryEscape("/ui/kit")+"#"+code.Code), chromedp.WaitReady("nav.side", chromedp.ByQuery)); err != nil {
-		return nil, fmt.Errorf("log in with Chromium: %w", err)
+		return nil, leave, fmt.Errorf("log in with Chromium: %w", err)
 	}
+	return tab, leave, nil
+}
+
+// painted measures pages of a server in Chromium.
+func (b *bench) painted(ctx, tab context.Context, s *server) ([]Figure, error) {
 	wait := func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }
 	var figures []Figure
 	for _, page := range []struct {
@@ -131,4 +137,72 @@ func (b *bench) shown(ctx context.Context, tab context.Context, s *server) (Figu
 	}
 	took.sort()
 	return atMost("the end of a run, until it is on the open page of runs, p95", took.quantile(.95), shownGoal).beside("p50 " + times(took.quantile(.5))), nil
+}
+
+// The goals of an open page that no one uses, each minute, and how long it is watched once it counts as unused.
+const (
+	unusedRequests = 6
+	unusedKB       = 60
+	unusedAfter    = 65 * time.Second
+	unusedFor      = 2 * time.Minute
+)
+
+// unused measures what open pages read. The stream of events, which all tabs share, is not among it.
+func (b *bench) unused(ctx, tab context.Context, s *server, when string) ([]Figure, error) {
+	type counts struct {
+		mu              sync.Mutex
+		requests, bytes float64
+		watched         bool
+	}
+	after, during := unusedAfter, unusedFor
+	if b.Quick {
+		after, during = 100*time.Millisecond, time.Second
+	}
+	pages := []uiPage{{"Overview", "/"}, {"Jobs", "/jobs"}, {"Runs", "/runs"}, {"Timeline", "/timeline"}}
+	seen := make([]counts, len(pages))
+	for i, page := range pages {
+		open, end := chromedp.NewContext(tab)
+		defer end()
+		chromedp.ListenTarget(open, func(event any) {
+			c := &seen[i]
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			switch e := event.(type) {
+			case *network.EventRequestWillBeSent:
+				if c.watched {
+					c.requests++
+				}
+			case *network.EventLoadingFinished:
+				if c.watched {
+					c.bytes += e.EncodedDataLength
+				}
+			}
+		})
+		if err := chromedp.Run(open, network.Enable(), chromedp.Navigate(s.url+page.path), chromedp.WaitReady("nav.side", chromedp.ByQuery)); err != nil {
+			return nil, fmt.Errorf("open %s in Chromium: %w", page.name, err)
+		}
+	}
+	if err := sleep(ctx, after); err != nil {
+		return nil, err
+	}
+	for i := range seen {
+		seen[i].mu.Lock()
+		seen[i].watched = true
+		seen[i].mu.Unlock()
+	}
+	if err := sleep(ctx, during); err != nil {
+		return nil, err
+	}
+	var figures []Figure
+	for i, page := range pages {
+		seen[i].mu.Lock()
+		requests, kB := seen[i].requests/during.Minutes(), seen[i].bytes/1000/during.Minutes()
+		seen[i].mu.Unlock()
+		f := below(fmt.Sprintf("%s open and unused %s, a minute", page.name, when), kB, unusedKB, 1, " kB").beside(fmt.Sprintf("%.1f requests", requests))
+		if when == "without changes" {
+			f = below(fmt.Sprintf("%s open and unused %s, a minute", page.name, when), requests, unusedRequests, 1, " requests").beside(fmt.Sprintf("%.1f kB", kB))
+		}
+		figures = append(figures, f)
+	}
+	return figures, nil
 }

@@ -9,8 +9,12 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/job"
 )
 
 // uiGoal bounds the server's time for a page of the web UI.
@@ -106,48 +110,132 @@ func fillPostgres(ctx context.Context, p place, jobs, runs int) error {
 	return err
 }
 
-// uiPages reads each page many times.
+// uiPage is a page of the web UI.
+type uiPage struct{ name, path string }
+
+// uiPages reads each page many times: with nothing beside, in Chromium, and while runs end.
 func (b *bench) uiPages(ctx context.Context, s *server) ([]Figure, error) {
 	browser, err := s.browser(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var figures []Figure
-	for _, page := range []struct{ name, path string }{
-		{"Overview", "/"}, {"Jobs", "/jobs"}, {"Jobs by when they fall due", "/jobs?sort=next"}, {"Jobs with a label, one of 21", "/jobs?q=label:team=team-3"},
-		{"Jobs by their last failure", "/jobs?sort=failure"}, {"Jobs that fail", "/jobs?state=failing"}, {"Jobs that never ran", "/jobs?state=never_ran"},
-		{"Runs", "/runs"}, {"Runs that failed, one of 100", "/runs?outcome=failed"},
-		{"a Job", "/jobs/default/job-0000001"}, {"its Statistics", "/jobs/default/job-0000001/statistics"}, {"Timeline", "/timeline"},
-	} {
-		worked, err := s.worked()
+	pages, err := s.uiList(ctx)
+	if err != nil {
+		return nil, err
+	}
+	figures, err := b.reads(ctx, s, browser, pages, "", time.Time{})
+	if err != nil {
+		return nil, err
+	}
+	tab, leave, err := b.chromium(ctx, s)
+	defer leave()
+	if err != nil {
+		return nil, err
+	}
+	if tab == nil {
+		figures = append(figures, fact("what Chromium shows", "not measured: there is no Chromium"))
+	} else if painted, err := b.painted(ctx, tab, s); err != nil {
+		return nil, err
+	} else {
+		figures = append(figures, painted...)
+	}
+	if err := s.tick(ctx); err != nil {
+		return nil, err
+	}
+	loaded, err := b.reads(ctx, s, browser, pages, fmt.Sprintf(", with %d runs a second", ticking), time.Now().Add(b.Hold))
+	if err != nil {
+		return nil, err
+	}
+	figures = append(figures, loaded...)
+	if tab != nil {
+		busy, err := b.unused(ctx, tab, s, "while runs end")
 		if err != nil {
 			return nil, err
 		}
-		var took lateness
-		var first time.Duration
-		for len(took) < b.scaled(pagesRead, 3) {
+		for i := range ticking {
+			if _, err := s.DeleteJob(ctx, "bench", tickName(i), 0); err != nil {
+				return nil, err
+			}
+		}
+		quiet, err := b.unused(ctx, tab, s, "without changes")
+		if err != nil {
+			return nil, err
+		}
+		figures = slices.Concat(figures, busy, quiet)
+	}
+	return figures, s.stop()
+}
+
+// uiList returns the pages. The first has no data of its own: what the frame around each of them takes.
+func (s *server) uiList(ctx context.Context) ([]uiPage, error) {
+	const one = "/jobs/default/job-0000001"
+	list := []uiPage{
+		{"a page without data", "/jobs/import"}, {"Overview", "/"}, {"Wall", "/wall"},
+		{"Jobs", "/jobs"}, {"Jobs by when they fall due", "/jobs?sort=next"}, {"Jobs with a label, one of 21", "/jobs?q=label:team=team-3"},
+		{"Jobs by their last failure", "/jobs?sort=failure"}, {"Jobs that fail", "/jobs?state=failing"}, {"Jobs that never ran", "/jobs?state=never_ran"},
+		{"Runs", "/runs"}, {"Runs that failed, one of 100", "/runs?outcome=failed"},
+		{"a Job", one}, {"its Schedule", one + "/schedule"}, {"its Definition", one + "/definition"}, {"its Statistics", one + "/statistics"}, {"its editor", one + "/edit"},
+		{"Timeline", "/timeline"}, {"a week of it", "/timeline?view=week"}, {"Flows", "/flows"}, {"Nodes", "/nodes"}, {"Executors", "/executors"},
+		{"Notifications", "/notifications"}, {"Audit", "/audit"}, {"Settings", "/settings"}, {"Calendars, pools, windows, secrets", "/shared"},
+	}
+	for name, outcome := range map[string]job.Outcome{"a run that succeeded": job.OutcomeSucceeded, "a run that failed": job.OutcomeFailed} {
+		runs, err := s.Runs(ctx, client.RunQuery{Outcomes: []job.Outcome{outcome}, PageSize: 1})
+		if err != nil {
+			return nil, err
+		}
+		if len(runs.Items) > 0 {
+			list = append(list, uiPage{name, "/runs/" + runs.Items[0].ID.String()})
+		}
+	}
+	return list, nil
+}
+
+// reads reads the pages in turn, until each was read often enough, and until a time.
+func (b *bench) reads(ctx context.Context, s *server, browser *browser, pages []uiPage, beside string, until time.Time) ([]Figure, error) {
+	took, first, worked := make([]lateness, len(pages)), make([]time.Duration, len(pages)), make([]time.Duration, len(pages))
+	for n := 0; n < b.scaled(pagesRead, 3) || time.Now().Before(until); n++ {
+		for i, page := range pages {
+			before, err := s.worked()
+			if err != nil {
+				return nil, err
+			}
 			began := time.Now()
 			if err := browser.get(ctx, s.url+page.path); err != nil {
 				return nil, fmt.Errorf("the page %s: %w", page.name, err)
 			}
-			took = append(took, time.Since(began))
-			if first == 0 {
-				first = took[0]
+			took[i] = append(took[i], time.Since(began))
+			after, err := s.worked()
+			if err != nil {
+				return nil, err
+			}
+			worked[i] += after - before
+			if n == 0 {
+				first[i] = took[i][0]
 			}
 		}
-		took.sort()
-		own, err := s.worked()
-		if err != nil {
-			return nil, err
-		}
-		figures = append(figures, atMost(page.name+", p95", took.quantile(.95), uiGoal).
-			beside(fmt.Sprintf("the first %s, p50 %s; %s of a processor", times(first), times(took.quantile(.5)), times((own-worked)/time.Duration(len(took))))))
 	}
-	painted, err := b.painted(ctx, s)
-	if err != nil {
-		return nil, err
+	var figures []Figure
+	for i, page := range pages {
+		n := time.Duration(len(took[i]))
+		took[i].sort()
+		figures = append(figures, atMost(page.name+beside+", p95", took[i].quantile(.95), uiGoal).
+			beside(fmt.Sprintf("the first %s, p50 %s; %s of a processor", times(first[i]), times(took[i].quantile(.5)), times(worked[i]/n))))
 	}
-	return append(figures, painted...), s.stop()
+	return figures, nil
+}
+
+// ticking is how many jobs run once a second beside the pages.
+const ticking = 10
+
+func tickName(i int) string { return fmt.Sprintf("tick-%d", i) }
+
+// tick makes these jobs.
+func (s *server) tick(ctx context.Context) error {
+	var jobs []*job.Job
+	for i := range ticking {
+		jobs = append(jobs, &job.Job{Namespace: "bench", Name: tickName(i), Schedule: job.Schedule{Every: job.Duration(time.Second)}, Run: job.RunSpec{Shell: &job.Shell{Command: "true"}}})
+	}
+	return s.apply(ctx, jobs)
 }
 
 // browser is a client of pages.
