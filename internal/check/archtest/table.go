@@ -232,8 +232,9 @@ var table = map[string]line{
 	},
 	"internal/remote/wire": {
 		// The messages between a server and a worker that reaches no store.
-		shared:  true,
-		imports: []string{"job", "store", "internal/decide/engine"},
+		shared:      true,
+		imports:     []string{"job", "store", "internal/decide/engine"},
+		testImports: []string{"client"},
 	},
 	"internal/node/unreported": {
 		// The results that the store lacks.
