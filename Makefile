@@ -64,7 +64,7 @@ LACKS    = $(if $(filter no,$(DEPS)),$(shell test/servers/install.sh missing))
 SERVERS  = $(if $(LACKS),,-tags servers)
 
 # The packages whose tests wait more than they work. They run beside all others.
-WAITING = test/(cluster|e2e|programs|web)
+WAITING = test/(cluster|conformance|e2e|programs|web)
 WORKING = $$($(GO) list ./... | grep -vE "/($(WAITING))$$" | $(LONG_FIRST))
 
 # The stores on servers, which take longest, do not begin last. Backwards, the others end with
@@ -145,7 +145,7 @@ screenshots: ## write a picture of each page of the web UI into the directory SC
 	SCREENSHOTS="$(CURDIR)/$(SCREENSHOTS)" $(GO_TEST) -count=1 $(SERVERS) -run '^TestScreenshots$$' ./test/web
 
 e2e:
-	$(GO_TEST) $(SERVERS) ./test/e2e
+	$(GO_TEST) $(SERVERS) ./test/e2e ./test/conformance
 
 servers: ## run only the tests of the stores and tables on database servers; installs Debian's if it may
 	@$(INSTALL)

@@ -514,6 +514,8 @@ var table = map[string]line{
 	"test/mutations": {},
 	// The end of make test.
 	"test/report": {},
+	// It plays a server to workers that are processes.
+	"test/conformance": {imports: []string{"client", "internal/remote/wire", "job"}},
 	// Known vulnerabilities in the program.
 	"test/vulnerable": {},
 	// A reader of the tutorial.
