@@ -48,6 +48,11 @@ func TestTheWorkerInPythonKeepsTheRules(t *testing.T) {
 	keeps(t, choose(every, false), false, python(t), "../../sdk/python/conformance.py")
 }
 
+func TestTheWorkerInTypeScriptKeepsTheRules(t *testing.T) {
+	t.Parallel()
+	keeps(t, choose(every, false), false, program(t, "node", "console.log(process.execPath)"), "../../sdk/typescript/conformance.js")
+}
+
 func TestBelfryWorkerKeepsTheRules(t *testing.T) {
 	t.Parallel()
 	belfry := filepath.Join(t.TempDir(), "belfry")
