@@ -180,6 +180,28 @@ type running struct {
 	key   Key           // of the attempt
 }
 
+// folder is a temporary directory, removed again until that succeeds: the watchdog of a dead node may still write
+// there.
+func folder(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "belfry-watchdog-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+			err := os.RemoveAll(dir)
+			if err == nil {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatal(err)
+			}
+		}
+	})
+	return dir
+}
+
 // startNode starts a node and waits until its command has written a line. Its watchdog kills
 // what remains of the command a second after its death.
 func startNode(t *testing.T, dir string, grace, fence time.Duration, command string) *running {
@@ -324,7 +346,7 @@ func TestCommandsOfADeadNodeAreEnded(t *testing.T) {
 			if c.says != "" {
 				start = startPatient
 			}
-			r := start(t, t.TempDir(), c.grace, 0, c.command)
+			r := start(t, folder(t), c.grace, 0, c.command)
 			killed := time.Now()
 			r.kill(syscall.SIGKILL)
 			if got := r.gone(); got != c.says {
@@ -337,7 +359,7 @@ func TestCommandsOfADeadNodeAreEnded(t *testing.T) {
 
 func TestDeathIsReportedAtOnceAndAfterTheCommandsEnd(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir := folder(t)
 	r := startPatient(t, dir, time.Minute, 0, untilReported(dir))
 	r.kill(syscall.SIGKILL)
 	reported(t, dir, fmt.Sprintf("session %s with 1 attempts, complete true, running true\nended, replaced false\n", session))
@@ -347,7 +369,7 @@ func TestDeathIsReportedAtOnceAndAfterTheCommandsEnd(t *testing.T) {
 // the next node.
 func TestNextNodeDoesNotWaitForTheReport(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir := folder(t)
 	r := startPatient(t, dir, time.Minute, 0, untilReported(dir))
 	if err := os.WriteFile(filepath.Join(dir, reportName+".wait"), nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -362,7 +384,7 @@ func TestNextNodeDoesNotWaitForTheReport(t *testing.T) {
 
 func TestCleanExitIsNotReportedAsDeath(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir := folder(t)
 	n, err := Open(t.Context(), Config{Dir: dir, Settings: []byte(filepath.Join(dir, reportName))})
 	if err != nil {
 		t.Fatal(err)
@@ -381,7 +403,7 @@ func TestCleanExitIsNotReportedAsDeath(t *testing.T) {
 // it.
 func TestStoppedNodeLeavesItsReportToTheWatchdog(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir := folder(t)
 	if err := os.WriteFile(filepath.Join(dir, reportName+".wait"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -409,10 +431,10 @@ func TestCommandsOfAFrozenNodeEndAtTheFence(t *testing.T) {
 	t.Parallel()
 	const fence = silence
 	// Each takes seconds, so they are stopped together.
-	loops := startNode(t, t.TempDir(), time.Minute, fence, `trap 'echo bye >&3; exit' TERM; echo up >&3; while :; do sleep 0.01; done`)
-	stopped := startNode(t, t.TempDir(), time.Minute, fence, `trap 'echo bye >&3; exit' TERM; (kill -STOP $$; sleep 0.1; echo up >&3) & while :; do sleep 0.01; done`)
-	ignores := startNode(t, t.TempDir(), 100*time.Millisecond, fence, stubborn)
-	unfenced := startNode(t, t.TempDir(), 0, 0, `echo up >&3; while :; do sleep 0.5; echo on >&3; done`)
+	loops := startNode(t, folder(t), time.Minute, fence, `trap 'echo bye >&3; exit' TERM; echo up >&3; while :; do sleep 0.01; done`)
+	stopped := startNode(t, folder(t), time.Minute, fence, `trap 'echo bye >&3; exit' TERM; (kill -STOP $$; sleep 0.1; echo up >&3) & while :; do sleep 0.01; done`)
+	ignores := startNode(t, folder(t), 100*time.Millisecond, fence, stubborn)
+	unfenced := startNode(t, folder(t), 0, 0, `echo up >&3; while :; do sleep 0.5; echo on >&3; done`)
 	before := time.Now()
 	all := []*running{loops, stopped, ignores, unfenced}
 	for _, r := range all {
@@ -450,7 +472,7 @@ func TestCommandsOfAFrozenNodeEndAtTheFence(t *testing.T) {
 
 func TestDeadWatchdogIsReplaced(t *testing.T) {
 	t.Parallel()
-	r := startNode(t, t.TempDir(), 0, 0, `echo up >&3; sleep 1000`)
+	r := startNode(t, folder(t), 0, 0, `echo up >&3; sleep 1000`)
 	if err := syscall.Kill(r.wd, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -462,7 +484,7 @@ func TestDeadWatchdogIsReplaced(t *testing.T) {
 
 func TestGroupSignalsSpareTheWatchdog(t *testing.T) {
 	t.Parallel()
-	n := open(t, t.TempDir())
+	n := open(t, folder(t))
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT} {
 		if err := syscall.Kill(n.PID(), sig); err != nil {
 			t.Fatal(err)
@@ -484,7 +506,7 @@ func TestGroupSignalsSpareTheWatchdog(t *testing.T) {
 
 func TestNextNodeEndsOrphansOfAKilledWatchdog(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir := folder(t)
 	r := startNode(t, dir, 0, 0, `echo up >&3; sleep 1000`)
 	// The node is stopped first, so that it cannot start another watchdog.
 	r.kill(syscall.SIGSTOP)
@@ -502,7 +524,7 @@ func TestNextNodeEndsOrphansOfAKilledWatchdog(t *testing.T) {
 
 func TestNextNodeWaitsForTheWatchdog(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir := folder(t)
 	r := startPatient(t, dir, time.Minute, 0, `trap 'sleep 0.3; echo bye >&3; exit' TERM; echo up >&3; while :; do sleep 0.01; done`)
 	r.kill(syscall.SIGKILL)
 	n := open(t, dir)
@@ -516,7 +538,7 @@ func TestNextNodeWaitsForTheWatchdog(t *testing.T) {
 
 func TestDirectoryServesOneNode(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir := folder(t)
 	open(t, dir)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -527,7 +549,7 @@ func TestDirectoryServesOneNode(t *testing.T) {
 
 func TestJournalNamesStartedAttempts(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir := folder(t)
 	k := func(number int) Key { return Key{runID, number} }
 	n := open(t, dir)
 	if n.Journal().Complete || !n.Journal().Began(k(1)) {
@@ -571,7 +593,7 @@ func TestJournalNamesStartedAttempts(t *testing.T) {
 
 func TestMarkBelongsToOneAttempt(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir := folder(t)
 	n := open(t, dir)
 	first := executor.Process{Run: newRun(t), Number: 1, Fence: time.Minute}
 	if err := n.Spawning(first); err != nil {
@@ -602,7 +624,7 @@ func TestMarkBelongsToOneAttempt(t *testing.T) {
 
 func TestJournalIsBounded(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir := folder(t)
 	n := open(t, dir)
 	for range 100 {
 		k := Key{newRun(t), 1}
@@ -656,7 +678,7 @@ func TestDoubtfulJournalIsIncomplete(t *testing.T) {
 		{"empty", func(f *os.File) error { return f.Truncate(0) }, false, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			dir := t.TempDir()
+			dir := folder(t)
 			f, err := os.Create(filepath.Join(dir, fileName))
 			if err != nil {
 				t.Fatal(err)
@@ -715,7 +737,7 @@ func TestAForgedJournalEndsNoProcessOlderThanItsEntry(t *testing.T) {
 	before := clock.Boot()
 	older, olderEnded := sleeper()
 	named, namedEnded := sleeper()
-	dir := t.TempDir()
+	dir := folder(t)
 	f, err := os.OpenFile(filepath.Join(dir, fileName), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		t.Fatal(err)
