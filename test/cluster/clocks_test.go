@@ -10,6 +10,7 @@ import (
 
 	"github.com/belfry-cron/belfry/test/e2e/evidence"
 	"github.com/belfry-cron/belfry/test/e2e/ownclock"
+	"github.com/belfry-cron/belfry/test/servers"
 )
 
 // ownClock builds the program with a wall clock of its own, into a directory that outlasts the tests.
@@ -20,7 +21,7 @@ var ownClock = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	path := filepath.Join(dir, "belfry-clock")
-	return path, build(path, "cmd/belfry", flags...)
+	return path, servers.Build(path, "cmd/belfry", flags...)
 })
 
 // setClock moves the wall clock of the node's process.

@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -37,21 +36,12 @@ func TestMain(m *testing.M) {
 		}
 		defer os.RemoveAll(dir)
 		programs.belfry, programs.witness = filepath.Join(dir, "belfry"), filepath.Join(dir, "witness")
-		if err := errors.Join(build(programs.belfry, "cmd/belfry"), build(programs.witness, "test/e2e/witness")); err != nil {
+		if err := errors.Join(servers.Build(programs.belfry, "cmd/belfry"), servers.Build(programs.witness, "test/e2e/witness")); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
 		return m.Run()
 	}())
-}
-
-func build(path, of string, flags ...string) error {
-	cmd := exec.Command("go", slices.Concat([]string{"build", "-o", path}, flags, []string{"github.com/belfry-cron/belfry/" + of})...)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build %s: %w\n%s", of, err, out)
-	}
-	return nil
 }
 
 // database is the server that the nodes share.

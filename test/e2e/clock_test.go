@@ -13,6 +13,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/test/e2e/evidence"
 	"github.com/belfry-cron/belfry/test/e2e/ownclock"
+	"github.com/belfry-cron/belfry/test/servers"
 )
 
 // ownClock builds the program with a wall clock of its own.
@@ -22,7 +23,7 @@ var ownClock = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	path := filepath.Join(programs.dir, "belfry-clock")
-	return path, build(path, "cmd/belfry", flags...)
+	return path, servers.Build(path, "cmd/belfry", flags...)
 })
 
 // withClock returns how to start a server whose clock setClock sets.

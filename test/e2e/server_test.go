@@ -26,6 +26,7 @@ import (
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/test/e2e/evidence"
+	"github.com/belfry-cron/belfry/test/servers"
 )
 
 // programs are what the tests start. They are built once.
@@ -51,7 +52,7 @@ func TestMain(m *testing.M) {
 		programs.belfry, programs.witness = filepath.Join(dir, "belfry"), filepath.Join(dir, "witness")
 		// make soak gives the options of the race detector.
 		flags := strings.Fields(os.Getenv("BELFRY_BUILD"))
-		if err := errors.Join(build(programs.belfry, "cmd/belfry", flags...), build(programs.witness, "test/e2e/witness")); err != nil {
+		if err := errors.Join(servers.Build(programs.belfry, "cmd/belfry", flags...), servers.Build(programs.witness, "test/e2e/witness")); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
@@ -80,21 +81,6 @@ var lookAtSources = sync.OnceValue(func() error {
 		return dir.Close()
 	})
 })
-
-// build makes the program of a package, without flags as it is released.
-func build(path, of string, flags ...string) error {
-	args := append([]string{"build", "-o", path}, flags...)
-	cmd := exec.Command("go", append(args, "github.com/belfry-cron/belfry/"+of)...)
-	cgo := "CGO_ENABLED=0"
-	if slices.Contains(flags, "-race") {
-		cgo = "CGO_ENABLED=1" // the race detector is not written in Go
-	}
-	cmd.Env = append(os.Environ(), cgo)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build %s: %w\n%s", of, err, out)
-	}
-	return nil
-}
 
 // patience is how long the tests wait for what should be there soon. It is far
 // more than that, for machines that are busy with something else.

@@ -34,12 +34,7 @@ var program = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	file := filepath.Join(dir, "belfry")
-	cmd := exec.Command("go", "build", "-trimpath", "-o", file, "./cmd/belfry")
-	cmd.Dir, cmd.Env = "../..", append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build belfry: %w\n%s", err, out)
-	}
-	return file, nil
+	return file, servers.Build(file, "cmd/belfry")
 })
 
 func TestMain(m *testing.M) {

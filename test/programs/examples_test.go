@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/belfry-cron/belfry/test/servers"
 )
 
 // within bounds waits for events that take a second, on a busy machine.
@@ -50,12 +52,7 @@ func TestMain(m *testing.M) {
 func build(t *testing.T, pkg string) string {
 	t.Helper()
 	file := filepath.Join(built.dir, filepath.Base(pkg))
-	once, _ := built.files.LoadOrStore(pkg, sync.OnceValue(func() error {
-		if out, err := exec.Command("go", "build", "-o", file, "github.com/belfry-cron/belfry/"+pkg).CombinedOutput(); err != nil {
-			return fmt.Errorf("build %s: %w\n%s", pkg, err, out)
-		}
-		return nil
-	}))
+	once, _ := built.files.LoadOrStore(pkg, sync.OnceValue(func() error { return servers.Build(file, pkg) }))
 	if err := once.(func() error)(); err != nil {
 		t.Fatal(err)
 	}

@@ -33,9 +33,8 @@ type reader struct {
 func newReader(t *testing.T) *reader {
 	t.Helper()
 	bin := t.TempDir()
-	build := exec.Command("go", "build", "-o", filepath.Join(bin, "belfry"), "../../cmd/belfry")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	if err := servers.Build(filepath.Join(bin, "belfry"), "cmd/belfry"); err != nil {
+		t.Fatal(err)
 	}
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	for _, name := range []string{"BELFRY_DATA", "BELFRY_STORE", "BELFRY_SERVER", "BELFRY_TOKEN", "BELFRY_NAMESPACE"} {

@@ -28,12 +28,10 @@ var programs = sync.OnceValues(func() (dir string, err error) {
 	if dir, err = os.MkdirTemp("", "belfry-xxl"); err != nil {
 		return "", err
 	}
-	for _, build := range [][]string{{"-C", "../..", "build", "-o", dir, "./cmd/belfry"}, {"build", "-o", dir, "./goexecutor"}} {
-		if out, err := exec.Command("go", build...).CombinedOutput(); err != nil {
-			return dir, fmt.Errorf("%w: %s", err, out)
-		}
+	if out, err := exec.Command("go", "build", "-o", dir, "./goexecutor").CombinedOutput(); err != nil {
+		return dir, fmt.Errorf("%w: %s", err, out)
 	}
-	return dir, nil
+	return dir, servers.Build(filepath.Join(dir, "belfry"), "cmd/belfry")
 })
 
 func TestMain(m *testing.M) {

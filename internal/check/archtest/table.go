@@ -502,7 +502,7 @@ var table = map[string]line{
 	// jobs.
 	"test/e2e": {
 		imports:     []string{"job", "client", "test/e2e/evidence"},
-		testImports: []string{"internal/check/helptest", "test/e2e/ownclock"},
+		testImports: []string{"internal/check/helptest", "test/e2e/ownclock", "test/servers"},
 		modules:     []string{"golang.org/x/sys/unix"}, // makes a file immutable
 		testModules: []string{"modernc.org/sqlite"},    // makes a store of an earlier version
 	},

@@ -214,8 +214,8 @@ func startNode(t *testing.T) *node {
 	t.Helper()
 	dir := t.TempDir()
 	program := filepath.Join(dir, "belfry")
-	if out, err := exec.Command("go", "build", "-o", program, "../../../cmd/belfry").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+	if err := servers.Build(program, "cmd/belfry"); err != nil {
+		t.Fatal(err)
 	}
 	token := filepath.Join(dir, "token")
 	if err := os.WriteFile(token, []byte(accessToken+"\n"), 0o600); err != nil {

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/belfry-cron/belfry/test/servers"
 )
 
 // scrape starts a server, runs a job that succeeds and one that fails, and returns the metrics of
@@ -20,10 +22,8 @@ func scrape(t *testing.T) map[string][]string {
 	t.Helper()
 	dir := t.TempDir()
 	program, data := filepath.Join(dir, "belfry"), filepath.Join(dir, "data")
-	build := exec.Command("go", "build", "-trimpath", "-o", program, "./cmd/belfry")
-	build.Dir, build.Env = "../../..", append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build belfry: %v\n%s", err, out)
+	if err := servers.Build(program, "cmd/belfry"); err != nil {
+		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
