@@ -60,9 +60,9 @@ var crowdJobs = []struct {
 	{"{overlap: skip, concurrency_key: pool}", 2},
 }
 
-func testConcurrent(t *testing.T, open Open) {
+func testConcurrent(t *testing.T, open Open, rounds int) {
 	c := &crowd{
-		env: newEnv(t, open), rounds: concurrentRounds,
+		env: newEnv(t, open), rounds: rounds,
 		planned: map[occurrence]job.ID{}, requested: map[string]job.ID{}, started: map[startedRun]job.ID{},
 		results: map[store.Attempt]job.Outcome{}, holders: map[string]map[job.ID]struct{}{},
 		epochs: map[job.ID]int64{}, deleted: map[job.ID]bool{}, cancelled: map[job.ID]bool{}, versions: map[job.ID]int64{},

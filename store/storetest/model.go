@@ -22,14 +22,14 @@ import (
 const (
 	modelSteps = 300 // of one sequence
 	modelSeeds = 3   // sequences of steps, each on an empty store
+	modelReads = 25  // steps between two comparisons of everything readable
 )
 
 // testModel takes the same random steps on the model and the tested store, compares the answers
 // and, periodically, everything readable.
-func testModel(t *testing.T, open Open) {
-	seeds := modelSeeds
+func testModel(t *testing.T, open Open, seeds int) {
 	if testing.Short() {
-		seeds = 2
+		seeds = min(seeds, 2)
 	}
 	if text := os.Getenv(sequencesVariable); text != "" {
 		given, err := strconv.Atoi(text)
@@ -143,7 +143,7 @@ func take(t *testing.T, open Open, seed uint64, steps []int) (failed *pair) {
 		for i, n := range steps {
 			p.begin(seed, n)
 			p.step()
-			if n%10 == 9 || i == len(steps)-1 {
+			if (n+1)%modelReads == 0 || i == len(steps)-1 {
 				p.compareAll()
 			}
 			if len(p.wrong) > 0 {

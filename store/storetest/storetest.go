@@ -54,13 +54,22 @@ func RunJoined(t *testing.T, open Open) {
 	run(t, open,
 		keepTests, jobTests, planningTests, planClaimTests, claimTests, handoverTests, overlapTests, endTests, expectTests, membershipTests, absenceTests, historyTests, tokenTests, auditTests, faultTests, appendTests, feedTests, reportTests, eventTests, batchTests, atOnceTests, registryTests, flowTests, flowAgainTests, noteTests, windowTests,
 	)
-	RunRandom(t, open)
+	random(t, open, modelSeeds, concurrentRounds)
 }
 
-// RunRandom tests a store with what is at random alone.
+// RunRandom tests a form of a store whose code another one tests whole: with what is at random alone, and a third of
+// it, or all with STORETEST_WHOLE.
 func RunRandom(t *testing.T, open Open) {
-	t.Run("the same random steps as on the model give the same answers", func(t *testing.T) { testModel(t, open) })
-	t.Run("many writers at once keep the invariants", func(t *testing.T) { testConcurrent(t, open) })
+	if os.Getenv(wholeVariable) != "" {
+		random(t, open, modelSeeds, concurrentRounds)
+		return
+	}
+	random(t, open, modelSeeds/3, concurrentRounds/3)
+}
+
+func random(t *testing.T, open Open, seeds, rounds int) {
+	t.Run("the same random steps as on the model give the same answers", func(t *testing.T) { testModel(t, open, seeds) })
+	t.Run("many writers at once keep the invariants", func(t *testing.T) { testConcurrent(t, open, rounds) })
 }
 
 // Again returns the tests for a store whose code run also tests in another form or on another server:

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -79,8 +80,10 @@ func TestOperationsFollowTheirDescriptions(t *testing.T) {
 func TestBodiesThatTheDescriptionRefusesAreRefused(t *testing.T) {
 	d := description(t)
 	// A place has 22 variants or so, which makes each place have others.
-	every := 3
-	if testing.Short() {
+	every := 7
+	if os.Getenv("BELFRY_WALKS") == "whole" { // make test-long
+		every = 1
+	} else if testing.Short() {
 		every = 23
 	}
 	for _, o := range d.sorted() {

@@ -32,10 +32,10 @@ func TestStoreWithRunsApart(t *testing.T) {
 	})
 }
 
-// The suite again, by processes with different limits for a cell: runs move between cells and keys
-// of their own.
+// By processes with different limits for a cell runs move between cells and keys of their own. The whole suite runs
+// with one limit for both.
 func TestStoreWithRunsThatMove(t *testing.T) {
-	storetest.Serial(storetest.Run)(t, func(t *testing.T, opt storetest.Options) store.Store {
+	storetest.Again(storetest.Run)(t, func(t *testing.T, opt storetest.Options) store.Store {
 		s, opt := newShelf(), withIDs(opt)
 		return storetest.Nodes(openSmall(t, driver{Shelf: s}, opt), openWith(t, driver{Shelf: s}, opt, 3))
 	})

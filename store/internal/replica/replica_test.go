@@ -64,8 +64,9 @@ func options(opt storetest.Options, inCell int) replica.Options {
 	}
 }
 
+// The whole suite runs for one process in store/redis, whose driver is the rest of that store.
 func TestStore(t *testing.T) {
-	storetest.Serial(storetest.Run)(t, func(t *testing.T, opt storetest.Options) store.Store { return open(t, newShelf(), opt) })
+	storetest.Again(storetest.Run)(t, func(t *testing.T, opt storetest.Options) store.Store { return open(t, newShelf(), opt) })
 }
 
 // The suite again, with every other call made by a second process.
