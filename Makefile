@@ -168,12 +168,12 @@ crash-programs:
 check: lint ## before each commit: lint and the short tests, under a minute
 	$(GO) test -short ./...
 
-# golangci-lint vets what it looks at. The packages of Kubernetes and Prometheus take it longer
+# golangci-lint vets what it looks at, with the tag. The packages of Kubernetes and Prometheus take it longer
 # than all others: their tests are vetted alone. Tests must build without the tag too: make race has none.
 lint: ## format, vet, golangci-lint and known vulnerabilities; changes nothing
 	@echo 'gofmt -l .'; wrong=$$($(GOFMT) -l .); if [ -n "$$wrong" ]; then \
 		echo "not formatted, make fmt mends it:"; echo "$$wrong"; exit 1; fi
-	$(GO) vet ./...
+	$(GO) vet $$(grep -rl --include=*_test.go '^//go:build servers' . | sed -E 's,/[^/]*$$,,' | sort -u | while read -r dir; do $(GO) list "$$dir" 2>/dev/null || true; done)
 	@$(call each,$(GO) vet -tags servers ./...,test/kubernetes)
 	@$(call each,$(TOOL) golangci-lint run ./...,$(filter-out test/kubernetes,$(MODULES)))
 	$(GO) run ./test/vulnerable -database $(VULNDB_PINNED)
@@ -184,10 +184,11 @@ vulnerabilities: ## look for known vulnerabilities in the program, also of the G
 race: ## run the tests in random order under the race detector (needs a C compiler)
 	@$(beside) race-bubbles race-others
 
-# Random steps of one caller look for no races, nor do the walks through the API, which make
-# thousands of requests one by one, and the inputs of its fuzz targets. WHOLE=1 makes all of it.
+# Random steps of one caller look for no races, nor do the walks through the API and the commands, which make
+# thousands of requests one by one, and the inputs of fuzz targets. WHOLE=1 makes all of it.
+COMMANDS = ^(Fuzz|Test(EachCommandE(xits|nds)|EachFormOfEachOutput|PagesRunOn|ImportsRunAs|CommandsInDocuments|DocumentsShow))
 WALKS = ^(Fuzz|Test(Parameters|Bodies)ThatTheDescription|TestEachRouteAdmits|TestMalformedBodies)
-RACED = STORETEST_WHOLE=$(WHOLE) STORETEST_SEQUENCES=$(if $(WHOLE),,2) CGO_ENABLED=1 $(GO) test -vet=off $(DETECTOR) -shuffle=on -timeout 2h
+RACED = STORETEST_WHOLE=$(WHOLE) STORETEST_SEQUENCES=$(if $(WHOLE),,1) CGO_ENABLED=1 $(GO) test -vet=off $(DETECTOR) -shuffle=on -timeout 2h
 
 # The worlds of internal/check/sim are for make sim, which has RACE=-race.
 WORLDS_OF_SIM = ^(TestCore.*|TestNodes|TestClocks|TestATraceHasEachKindOfStep|TestAStepOfOneClockMovesNoRun|TestTheSameSeedIsTheSameHistory)$$
@@ -201,7 +202,7 @@ SHARING = while read -r dir pkg; do if grep -qE '^[^/]*\bgo (func\(|[a-zA-Z_.]+\
 # More tests at once than there are processors, since those of internal/cli wait for servers.
 # Package cron and test/, which tests programs from outside, are left out.
 race-others:
-	$(RACED) -parallel 4 $$($(GO) list -f '{{.Dir}} {{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | awk '!/testing\/synctest/ && $$2 !~ /\/belfry\/(test\/.*|cron)$$/ && !/ \[\] \[\]$$/ {print $$1, $$2}' | $(SHARING) | $(LONG_FIRST))
+	$(RACED) -parallel 4 $(if $(WHOLE),,-skip '$(COMMANDS)') $$($(GO) list -f '{{.Dir}} {{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | awk '!/testing\/synctest/ && $$2 !~ /\/belfry\/(test\/.*|cron)$$/ && !/ \[\] \[\]$$/ {print $$1, $$2}' | $(SHARING) | $(LONG_FIRST))
 
 # Two targets at once: one is linked while another runs.
 fuzz: ## run each fuzz target with FUZZTIME inputs (50000x), or for a time
@@ -253,6 +254,8 @@ test-long: ## all that can be made longer, for some hours
 	CGO_ENABLED=1 $(MAKE) sim HOURS=200 NODE_HOURS=50 RACE=-race
 	$(MAKE) mutations
 	$(MAKE) seeds SEEDS=3000 WORLDS=200
+	BELFRY_WALKS=whole $(GO_TEST) -count=1 -run '$(WALKS)' ./internal/server/httpapi
+	BELFRY_WEB=whole $(GO_TEST) -count=1 -tags servers -run '^TestEachPage' ./test/web
 	STORETEST_WHOLE=1 STORETEST_SEED=random STORETEST_SEQUENCES=30 $(GO_TEST) -count=1 -tags servers ./store/... ./history/...
 	BELFRY_SCENARIOS='^(postgres|mariadb-nodes|leave|kill)' $(GO) -C bench test $(FLAGS) -tags servers -run '^TestEachScenario' ./nodebench
 	$(MAKE) torture

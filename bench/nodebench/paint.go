@@ -49,10 +49,13 @@ const whenShown = `new Promise(done => {
 
 // chromium returns a tab of Chromium that is logged in, nil if there is none.
 func (b *bench) chromium(ctx context.Context, s *server) (tab context.Context, leave func(), err error) {
-	if _, err := exec.LookPath("chromium"); err != nil {
-		return nil, func() {}, nil //nolint:nilerr // it is not needed
+	program, err := exec.LookPath("chromium")
+	if err != nil {
+		if program, err = exec.LookPath("chromium-headless-shell"); err != nil {
+			return nil, func() {}, nil //nolint:nilerr // it is not needed
+		}
 	}
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath("chromium"), chromedp.WindowSize(1440, 900), chromedp.WSURLReadTimeout(patience))
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(program), chromedp.WindowSize(1440, 900), chromedp.WSURLReadTimeout(patience))
 	if os.Geteuid() == 0 {
 		options = append(options, chromedp.NoSandbox)
 	}

@@ -18,7 +18,7 @@ font() { command -v fc-list >/dev/null && fc-list "$@" | grep -q .; }
 compgen -G "$root/usr/lib/postgresql/*/bin/postgres" >/dev/null || has postgres || needs postgresql 'the stores on PostgreSQL'
 has mariadbd || needs mariadb-server 'the stores on MySQL and MariaDB, and XXL-JOB'
 has redis-server || needs redis-server 'the stores on Redis'
-has chromium || has chromium-browser || has google-chrome || needs chromium 'the pages of the web UI'
+has chromium-headless-shell || has chromium || has chromium-browser || has google-chrome || needs chromium-headless-shell 'the pages of the web UI'
 font :lang=zh || needs fonts-wqy-microhei 'the pages in Chinese'
 font Inter || needs fonts-inter 'the first font of the pages, for their pictures'
 has cron || needs cron 'the jobs that belfry crontab export writes'

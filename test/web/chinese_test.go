@@ -3,8 +3,8 @@
 package web
 
 import (
-	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -20,29 +20,37 @@ const sentences = `(() => {
 	return [...found];
 })()`
 
-// Each page of the night in Chinese has no English but what the night itself says: names, descriptions, reasons of
-// people, and output.
-func TestNoPageInChineseSaysAnEnglishSentence(t *testing.T) {
-	t.Parallel()
-	on, list := nightOf(t)
+// nightText is all that the night itself says, in lower case: names, descriptions, reasons of people, and output.
+var nightText = sync.OnceValue(func() string {
 	own := strings.Builder{}
 	own.WriteString(nightDocuments() + nightPause + nightSkipped)
 	own.WriteString(" no such file or directory") // of the system
 	for i := range night {
 		own.WriteString(" " + night[i].line)
 	}
-	text := strings.ToLower(strings.Join(strings.Fields(own.String()), " "))
+	return strings.ToLower(strings.Join(strings.Fields(own.String()), " "))
+})
+
+// saysNoEnglish reports the English of a page in Chinese, except what the night itself says.
+func (b *tab) saysNoEnglish(path string) {
+	b.t.Helper()
+	for _, sentence := range value[[]string](b, sentences) {
+		if !strings.Contains(nightText(), strings.ToLower(sentence)) {
+			b.t.Errorf("%s in Chinese says %q", path, sentence)
+		}
+	}
+}
+
+// TestEachPageInEveryThemeLanguageAndSize looks at the other pages.
+func TestNoRefusalInChineseSaysAnEnglishSentence(t *testing.T) {
+	t.Parallel()
+	on, _ := nightOf(t)
 	b := newStranger(t, on)
 	b.login()
-	b.width(1440)
 	b.looks("light", "zh")
-	for _, path := range slices.Concat(list, []string{"/jobs/billing/invoice-close/backfill?from=2026-11-01T08:00&to=2026-11-01T10:00", "/runs/nothing", "/jobs/no/job", "/runs?from=never"}) {
+	for _, path := range []string{"/jobs/billing/invoice-close/backfill?from=2026-11-01T08:00&to=2026-11-01T10:00", "/runs/nothing", "/jobs/no/job", "/runs?from=never"} {
 		b.open(path)
 		b.until("the page in Chinese", `document.readyState === "complete" && document.documentElement.lang === "zh"`)
-		for _, sentence := range value[[]string](b, sentences) {
-			if !strings.Contains(text, strings.ToLower(sentence)) {
-				t.Errorf("%s says %q", path, sentence)
-			}
-		}
+		b.saysNoEnglish(path)
 	}
 }

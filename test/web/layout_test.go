@@ -2,9 +2,23 @@
 
 package web
 
-// widths are the widths of a phone, a screen of 1440 px at 200 %, a tablet, a window on each side of the one where a
-// page has a single column, a screen and a large one.
-var widths = []int64{390, zoomed, 820, 1090, 1300, 1440, 1920}
+import "os"
+
+// whole makes the layout test look at every width, rule and row in both languages, as make test-long does.
+var whole = os.Getenv("BELFRY_WEB") == "whole"
+
+// widthsOf are the widths at which pages are laid out in a language: in English, whose words are longest, one in each
+// range of the style sheet; all are those of a phone, a screen of 1440 px at 200 %, a tablet, a window on each side of
+// the one where a page has a single column, a screen and a large one.
+func widthsOf(lang string) []int64 {
+	switch {
+	case whole:
+		return []int64{390, zoomed, 820, 1090, 1300, 1440, 1920}
+	case lang == "en":
+		return []int64{390, zoomed, 820, 1300, 1440, 1920}
+	}
+	return []int64{390, 1440}
+}
 
 // faults is a script that lists what is wrong with the layout of a page: it scrolls sideways, a text lies
 // over another one or leaves its panel, its cell or its button, a table is wider than its panel, or a text is cut and
@@ -84,12 +98,12 @@ const shifted = `(async () => {
 })()`
 
 // laidOut reports what is wrong with the layout of a page in each width.
-func (b *tab) laidOut(page string) {
+func (b *tab) laidOut(path, lang string) {
 	b.t.Helper()
-	for _, width := range widths {
+	for _, width := range widthsOf(lang) {
 		b.width(width)
 		for _, fault := range value[[]string](b, faults) {
-			b.t.Errorf("%s at %d px: %s", page, width, fault)
+			b.t.Errorf("%s in %s at %d px: %s", path, lang, width, fault)
 		}
 	}
 }

@@ -179,7 +179,7 @@ run: {shell: "for i in $(seq 30); do echo part $i; done; echo read {{.Param.rows
 	b.until("the comparison", `location.search === "?compare=success" && document.querySelector("#output details summary").textContent.trim() === "27 lines that both have" && `+seen+` === "`+want+`"`)
 	for _, theme := range []string{"light", "dark"} {
 		b.open(path + "?compare=success")
-		b.obeys(theme, "comparison")
+		b.obeys(allRules, theme, "comparison")
 	}
 	for _, width := range []int64{390, 820, 1920} {
 		b.width(width)

@@ -57,6 +57,6 @@ run: {shell: "env | grep BELFRY_PARAM | sort"}
 		b.open("/jobs/typed/charge")
 		b.press(`document.querySelector("details:has(form[action$='/run']) > summary")`)
 		b.until("the dialog", `document.getElementById("param-day").checkVisibility()`)
-		b.obeys(theme, "the dialog of a run")
+		b.obeys(allRules, theme, "the dialog of a run")
 	}
 }

@@ -226,7 +226,7 @@ func TestAChartIsThereAsATable(t *testing.T) {
 	b.until("the button", button+` !== undefined`)
 	b.do(chromedp.Evaluate(button+`.click()`, nil))
 	b.until("the table", `[...document.querySelectorAll(".marks tr")].some(tr => tr.cells[0].textContent === ":10" && /starts/.test(tr.cells[1].textContent))`)
-	b.obeys("light", "the table")
+	b.obeys(allRules, "light", "the table")
 	b.do(chromedp.Evaluate(button+`.click()`, nil))
 	b.until("no table", `document.querySelector(".marks") === null`)
 }
