@@ -231,7 +231,7 @@ func (d *debian) wait(what string, so func() error) {
 		case <-ctx.Done():
 			log, _ := os.ReadFile(filepath.Join(d.root, "var/log/belfry.log"))
 			d.t.Fatalf("%s: %v\nthe server said:\n%s", what, err, log)
-		case <-time.After(50 * time.Millisecond):
+		case <-time.After(300 * time.Millisecond): // the condition often starts a program
 		}
 	}
 }

@@ -39,7 +39,7 @@ func newRig(t *testing.T, socket string, settings container.Settings) *rig {
 		r.Collect(context.Background()) // containers of failed tests
 		r.Close()
 	})
-	for deadline := time.Now().Add(patience); ; {
+	for deadline := time.Now().Add(patience); ; <-time.After(20 * time.Millisecond) {
 		if _, err := r.Probe(t.Context()); err == nil {
 			return r
 		} else if time.Now().After(deadline) {

@@ -164,7 +164,7 @@ func eventually(ts *testscript.TestScript, _ bool, args []string) {
 	want, err := regexp.Compile("(?m)" + args[0])
 	ts.Check(err)
 	asked := expanded(ts, args[1:])
-	for end := time.Now().Add(patience); ; {
+	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		var out bytes.Buffer
 		env := scriptEnv(ts)
 		env.Stdout = &out

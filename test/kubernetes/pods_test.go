@@ -296,7 +296,7 @@ func (p *pod) wait(what string, so func() error) {
 			p.t.Fatalf("%s has ended (%v) before it was %s: %v", p.name, ended, what, err)
 		case <-ctx.Done():
 			p.t.Fatalf("%s is not %s: %v", p.name, what, err)
-		case <-time.After(50 * time.Millisecond):
+		case <-time.After(200 * time.Millisecond):
 		}
 	}
 }

@@ -51,7 +51,7 @@ func (s *site) until(want string, args ...string) {
 	s.t.Helper()
 	var out string
 	var err error
-	for deadline := time.Now().Add(within); time.Now().Before(deadline); <-time.After(100 * time.Millisecond) {
+	for deadline := time.Now().Add(within); time.Now().Before(deadline); <-time.After(300 * time.Millisecond) {
 		if out, err = s.ask(args...); err == nil && strings.Contains(out, want) {
 			return
 		}

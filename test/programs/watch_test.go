@@ -43,7 +43,7 @@ func eventually(t *testing.T, program, data, want string, args ...string) {
 		if out, err = belfry(t, program, data, args...); err == nil && strings.Contains(out, want) {
 			return
 		}
-		<-time.After(100 * time.Millisecond)
+		<-time.After(300 * time.Millisecond)
 	}
 	t.Fatalf("belfry %s has not printed %q: %v\n%s", strings.Join(args, " "), want, err, out)
 }

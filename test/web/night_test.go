@@ -289,7 +289,7 @@ func tellNight(on *served) (paths []string, err error) {
 		if time.Now().After(end) {
 			return nil, fmt.Errorf("no channel fails: %w\n%s", err, text)
 		}
-		<-time.After(50 * time.Millisecond)
+		<-time.After(250 * time.Millisecond)
 	}
 	const failing, flow, train = "shop/price-import-from-the-feeds-of-all-suppliers", "data/partition-load-nightly-of-all-regions", "ci/release-train"
 	j, r := "/jobs/"+failing, "/runs/"

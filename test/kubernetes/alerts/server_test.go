@@ -51,7 +51,7 @@ func scrape(t *testing.T) map[string][]string {
 		select {
 		case <-ctx.Done():
 			t.Fatalf("the server does not start: %s", out)
-		case <-time.After(50 * time.Millisecond):
+		case <-time.After(200 * time.Millisecond):
 		}
 	}
 	for _, args := range [][]string{{"job", "run", "good", "--wait"}, {"job", "create", "bad", "--cron", "@daily", "--", "false"}} {
