@@ -314,13 +314,13 @@ func field(t *testing.T, pid int, name string) int {
 	return 0
 }
 
-func TestAJobThatPrintsGigabytes(t *testing.T) {
+func TestAJobThatPrintsAGigabyte(t *testing.T) {
 	f := newFolder(t)
 	s := f.serve(t, options{})
 	w := newWatched("beat", time.Second)
 	w.job.StartWithin = punctual
 	w.create(s, f.witness(), "")
-	const mebibytes = 2048
+	const mebibytes = 1024
 	s.apply(fmt.Sprintf("name: flood\nrun: {shell: %s}\n", f.witness(fmt.Sprintf("flood=%d", mebibytes))))
 	began := time.Now()
 	id := s.runByHand("flood").ID

@@ -20,7 +20,7 @@ import (
 // TestACrowd has BELFRY_CROWD jobs that are due in one second; make soak runs it
 // with CROWD.
 func TestACrowd(t *testing.T) {
-	size := 2000
+	size := 500
 	if text := os.Getenv("BELFRY_CROWD"); text != "" {
 		var err error
 		if size, err = strconv.Atoi(text); err != nil {
