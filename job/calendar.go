@@ -43,5 +43,6 @@ func (p *Pool) FullName() string { return fullName(p.Namespace, p.Name) }
 
 // Slots is the number of concurrent runs.
 type Slots struct {
-	Size int `json:"size" min:"1" max:"100000" doc:"How many runs may run at a time."`
+	Size   int  `json:"size" min:"1" max:"100000" doc:"How many runs may run at a time."`
+	PerKey bool `json:"per_key,omitzero" doc:"The size is also that of each undeclared pool whose name begins with this one and a dash, dot or underscore, such as customer-42 for the pool customer."`
 }

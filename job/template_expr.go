@@ -236,8 +236,10 @@ type compiler struct {
 	flow, item bool
 	// early is set for expressions that are evaluated before a node claims the step.
 	early bool
-	steps map[string]bool
-	uses  map[string]bool // the named steps; may be nil
+	// onlyParams is set where nothing but the parameters is known.
+	onlyParams bool
+	steps      map[string]bool
+	uses       map[string]bool // the named steps; may be nil
 	// strict refuses values that would decide what a command runs.
 	strict bool
 	free   string // of the Template
@@ -337,6 +339,9 @@ func (c *compiler) field(n *parse.FieldNode, args []*expression) (*expression, e
 	name, rest := n.Ident[0], n.Ident[1:]
 	if name == "Param" {
 		return c.param(rest, args)
+	}
+	if c.onlyParams {
+		return nil, phrase.Mistake(phrase.UnknownDotField.Of(name), phrase.Fields.Of(".Param", braces))
 	}
 	if name == "Secret" {
 		return c.secret(n, args)

@@ -162,7 +162,7 @@ func (v *validator) policy(j *Job, filled *Policy) {
 	v.refuse(p.MaxParallel != 0 && filled.Overlap == OverlapAllow, at.field("max_parallel"), phrase.NoLimitOfAllow, phrase.OtherOverlap)
 	v.refuse(p.MissedLimit != 0 && filled.Missed != MissedAll, at.field("missed_limit"), phrase.OnlyWith.Of("missed: all"))
 	if p.ConcurrencyKey != "" {
-		v.checkName(at.field("concurrency_key"), p.ConcurrencyKey)
+		v.key(j, p.ConcurrencyKey, at.field("concurrency_key"))
 		v.refuse(p.MaxParallel != 0, at.field("max_parallel"), phrase.NotWithKey, phrase.LeaveOneOut)
 		v.refuse(filled.Overlap == OverlapAllow, at.field("overlap"), phrase.AllowOfPool, phrase.OverlapsOfPool)
 	}
@@ -176,6 +176,15 @@ func (v *validator) policy(j *Job, filled *Policy) {
 		v.success(j, p.Success, at.field("success"))
 	}
 	v.retry(j, filled, at.field("retry"))
+}
+
+// key checks the name of a pool, or a template of one.
+func (v *validator) key(j *Job, text string, at *path) {
+	if !IsTemplate(text) {
+		v.checkName(at, text)
+	} else if _, err := j.CompileKey(text); err != nil {
+		v.reportError(at, err)
+	}
 }
 
 func (v *validator) success(j *Job, s *Success, at *path) {

@@ -45,7 +45,11 @@ func newPool(env Env) *cobra.Command {
 		kind: job.KindPool, about: "Jobs that name it then share one slot, as for any undeclared pool.", example: "database",
 		head: []string{"NAME", "SIZE", "DESCRIPTION"},
 		row: func(d job.Document) []string {
-			return []string{d.FullName(), fmt.Sprint(d.Pool.Slots.Size), orDash(d.Pool.Description)}
+			size := fmt.Sprint(d.Pool.Slots.Size)
+			if d.Pool.Slots.PerKey {
+				size += " per key"
+			}
+			return []string{d.FullName(), size, orDash(d.Pool.Description)}
 		},
 		list: (*client.Client).Pools, get: (*client.Client).Pool, remove: (*client.Client).DeletePool,
 	})

@@ -495,6 +495,46 @@ var overlapTests = []test{
 		e.must(err)
 		e.claim(e.a, runs[3], store.Started)
 	}},
+	{"overlap: each value of a key has slots of its own", func(e *env) {
+		_, err := e.PutDocument(e.ctx, job.Document{Pool: &job.Pool{Name: "customer", Slots: job.Slots{Size: 2, PerKey: true}}}, 0, "ann")
+		e.must(err)
+		const params = "\nparams: {customer: {default: none}}\n"
+		const keyed = params + "policy: {overlap: queue, queue_limit: 9, concurrency_key: 'customer-{{ .Param.customer }}'}"
+		j, other := e.put("name: j"+keyed), e.put("name: other"+keyed)
+		of := func(j *store.Job, customer string) store.Attempt {
+			item := store.TriggerItem{ID: e.id(), Job: j.Definition.UID, Kind: job.RunByHand, Key: e.id().String(), Session: e.a.ID, Actor: "ann"}
+			if customer != "" {
+				item.Params = map[string]string{"customer": customer}
+			}
+			return e.triggered(item)
+		}
+		a1, a2, a3 := of(j, "42"), of(other, "42"), of(j, "42")
+		e.claim(e.a, a1, store.Started)
+		e.claim(e.a, a2, store.Started)
+		contains(e, "reason", e.claim(e.a, a3, store.Waiting).Reason.String(), "was still running")
+		equal(e, "slot", e.run(a3.Run).Slot, "pool default/customer-42")
+		for _, customer := range []string{"43", "", "Acme", "acme", "M\u00fcller & S\u00f6hne", "M\u00fcller & S\u00f6hn", "a/b"} {
+			e.claim(e.a, of(j, customer), store.Started)
+			e.claim(e.a, of(other, customer), store.Started)
+			last := of(j, customer)
+			e.claim(e.a, last, store.Waiting)
+		}
+		e.finish(a2, job.OutcomeSucceeded)
+		e.claim(e.a, a3, store.Started)
+		waits := of(j, "42")
+		e.claim(e.a, waits, store.Waiting)
+		own := e.put("name: own\npolicy: {concurrency_key: customer-42, overlap: queue, queue_limit: 9}")
+		same := e.trigger(own)
+		e.claim(e.a, same, store.Waiting)
+		e.put("name: j" + params + "policy: {overlap: queue, queue_limit: 9}")
+		equal(e, "slot after an edit", e.run(waits.Run).Slot, j.Definition.UID.String())
+		e.put("name: j" + keyed)
+		equal(e, "slot after another", e.run(waits.Run).Slot, "pool default/customer-42")
+		_, err = e.Cancel(e.ctx, waits.Run, "ann", "")
+		e.must(err)
+		e.finish(a1, job.OutcomeSucceeded)
+		e.claim(e.a, same, store.Started)
+	}},
 	{"overlap: an undeclared pool has one slot", func(e *env) {
 		a := e.plan(e.put("name: a\nschedule: {cron: '* * * * *'}\npolicy: {concurrency_key: db}"), time.Second)[0]
 		b := e.plan(e.put("name: b\nschedule: {cron: '* * * * *'}\npolicy: {concurrency_key: db}"), time.Second)[0]

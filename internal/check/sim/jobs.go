@@ -61,7 +61,7 @@ var steady = map[string]spec{
 	"every":     {schedule: `every: 20s`, rest: `policy: {timeout: 5s}`, most: 1, gains: true},
 	"jitter":    {schedule: `cron: "*/30 * * * * *", jitter: 9s`, rest: `policy: {overlap: allow}`, prompt: true},
 	"first":     {schedule: `cron: "*/30 * * * * *"`, rest: `policy: {concurrency_key: db, overlap: queue, queue_limit: 5}`, most: poolSlots, gains: true},
-	"second":    {schedule: `cron: "*/30 * * * * *"`, rest: `policy: {concurrency_key: db}`, most: poolSlots, gains: true},
+	"second":    {schedule: `cron: "*/30 * * * * *"`, rest: `params: {key: {default: b}}, policy: {concurrency_key: "d{{ .Param.key }}"}`, most: poolSlots, gains: true},
 	"previous":  {schedule: `cron: "*/30 * * * * *"`, rest: `policy: {needs_previous: true, late_by: 20s, retry: {attempts: 20, backoff: 1s, on: [failed, lost]}}`, most: 1, gains: true, retries: 20, onLost: true, lateBy: 20 * time.Second},
 	"follower":  {schedule: `on: [{job: retry, outcome: finished}]`, rest: `policy: {overlap: allow}`},
 	"chain":     {schedule: `after_end: 15s`, most: 1, gains: true},

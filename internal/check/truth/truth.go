@@ -141,7 +141,7 @@ var judges = map[string]func(*World, *statement) bool{
 	reason.NodeSilent.Name: (*World).wasSilent, reason.NodeLeft.Name: (*World).wasOver,
 	reason.StartUnknown.Name:  (*World).wasDueUnheard,
 	reason.NodeRestarted.Name: (*World).wasRestarted, reason.ProcessEnded.Name: (*World).wasRestarted,
-	reason.UnknownEnd.Name: is(job.OutcomeLost), reason.NodeStopped.Name: is(job.OutcomeLost), reason.NodeFenced.Name: is(job.OutcomeLost),
+	reason.UnknownEnd.Name: is(job.OutcomeLost), reason.NodeStopped.Name: is(job.OutcomeLost), reason.NodeFenced.Name: is(job.OutcomeLost), reason.ByWatchdog.Name: is(job.OutcomeLost),
 	reason.CameLate.Name: (*World).wasTakenForLost, reason.Both.Name: always, reason.NotRetried.Name: always, reason.SaidLater.Name: always,
 
 	reason.Unexplained.Name: is(job.OutcomeFailed), reason.ExitStatus.Name: is(job.OutcomeFailed), reason.StepFailed.Name: (*World).stepFailed,

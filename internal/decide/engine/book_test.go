@@ -186,7 +186,7 @@ func (k *book) load(n *Need, b *Batch) {
 		}
 	}
 	for i := range n.Slots {
-		if name, _ := PoolOf(n.Slots[i].Key); k.documents[job.KindPool][name].Pool != nil {
+		if name, _ := PoolOfSlot(n.Slots[i].Key); k.documents[job.KindPool][name].Pool != nil {
 			b.AddPool(name, k.documents[job.KindPool][name].Pool.Slots.Size)
 		}
 	}

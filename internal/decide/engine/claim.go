@@ -287,9 +287,9 @@ func (b *Batch) overlaps(j *Job, m *member, s *store.Session, a store.Attempt) s
 }
 
 const (
-	// heardWithin is the age of the last renewal up to which the node of a running attempt proves
+	// HeardWithin is the age of the last renewal up to which the node of a running attempt proves
 	// that it runs: renewals come every 2 s.
-	heardWithin = 2500 * time.Millisecond
+	HeardWithin = 2500 * time.Millisecond
 	// reportWithin is how long other runs wait for the report of a silent or returning node: it may
 	// report the end of the run in their slot. Only time in which the store was reachable counts; a
 	// returning node reports within it.
@@ -314,7 +314,7 @@ func (b *Batch) awaitsReport(r *store.Run, claimer *store.Session) bool {
 		switch {
 		case s == nil:
 			return false
-		case b.now.Sub(s.Renewed) > heardWithin:
+		case b.now.Sub(s.Renewed) > HeardWithin:
 			return Silence(b.now, s.Renewed, maps.Values(b.sessions)) < reportWithin
 		}
 		return !s.BeforeGap.IsZero() && b.now.Sub(s.Steady) < reportWithin
@@ -335,7 +335,7 @@ func (b *Batch) endUnsure(r *store.Run) (none job.Reason) {
 	switch s := b.session(r.Session); {
 	case s == nil:
 		return reason.NodeLeft.Of(r.Node)
-	case b.now.Sub(s.Renewed) > heardWithin:
+	case b.now.Sub(s.Renewed) > HeardWithin:
 		return reason.LastHeard.Of(r.Node, b.now.Sub(s.Renewed).Truncate(time.Second))
 	case s.Load.Unreported > 0:
 		return reason.Unaccepted.Of(r.Node)

@@ -499,8 +499,23 @@ func (b *Batch) Refill(pool string) {
 	b.fill(PoolSlot(pool))
 }
 
-// PoolSlot returns the slot key of a pool, and [PoolOf] its inverse.
+// PoolSlot returns the slot key of a pool, and [PoolOfSlot] its inverse.
 func PoolSlot(pool string) string { return poolSlot + pool }
 
-// PoolOf returns the full name of the pool of a slot key.
-func PoolOf(slot string) (pool string, ok bool) { return strings.CutPrefix(slot, poolSlot) }
+// PoolSize returns the declared size of a pool, 0 for none: its own, or that of a pool whose size counts
+// for each key.
+func (d Documents) PoolSize(full string) int {
+	pools := d[job.KindPool]
+	if own, ok := pools[full]; ok {
+		return own.Pool.Slots.Size
+	}
+	for end := len(full) - 1; end > 0 && full[end] != '/'; end-- {
+		if !strings.ContainsRune("-._", rune(full[end])) {
+			continue
+		}
+		if of, ok := pools[full[:end]]; ok && of.Pool.Slots.PerKey {
+			return of.Pool.Slots.Size
+		}
+	}
+	return 0
+}

@@ -55,7 +55,7 @@ func (b *Batch) postpone(m *member, res *store.Result) {
 	m.FirstDue = firstDue(&m.Run)
 	pause := max(postponeMin, min(b.now.Sub(m.FirstDue)/4, postponeMax))
 	m.Due, m.Reason = b.now.Add(pause).Truncate(time.Millisecond), res.Reason
-	if j.Policy.Pool != "" {
+	if j.Policy.Pooled() {
 		b.giveUp(m)
 	}
 	if !m.Session.IsZero() {

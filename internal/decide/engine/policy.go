@@ -31,10 +31,12 @@ type Policy struct {
 	Boot        bool
 	DeleteAfter time.Duration // negative: a completed job is kept
 
-	Overlap       job.Overlap
-	QueueLimit    int
-	MaxParallel   int
-	Pool          string // "namespace/name", or "" for none
+	Overlap     job.Overlap
+	QueueLimit  int
+	MaxParallel int
+	Pool        string // "namespace/name", or "" for none
+	// Key is set instead of Pool if the parameters of a run decide.
+	Key           *job.Key
 	Missed        job.Missed
 	LateBy        time.Duration
 	NeedsPrevious bool
@@ -123,8 +125,12 @@ func CompilePolicy(filled *job.Job) *Policy {
 	for _, up := range s.On {
 		p.On = append(p.On, Upstream{Job: qualified(filled.Namespace, up.Job), Outcome: cmp.Or(up.Outcome, job.OnSucceeded)})
 	}
-	if policy.ConcurrencyKey != "" {
-		p.Pool = qualified(filled.Namespace, policy.ConcurrencyKey)
+	if key := policy.ConcurrencyKey; job.IsTemplate(key) {
+		if p.Key, _ = filled.CompileKey(key); p.Key == nil { // validation should have refused it
+			p.Pool = qualified(filled.Namespace, "broken")
+		}
+	} else if key != "" {
+		p.Pool = qualified(filled.Namespace, key)
 	}
 	if late := policy.LateBy; late != nil && *late != job.Forever {
 		p.LateBy = time.Duration(*late)
@@ -189,14 +195,25 @@ func Calendars(filled *job.Job) []string {
 // have one too, so that a change of the overlap finds the running ones.
 func (p *Policy) SlotKey(r *job.Run, node string) string {
 	switch {
-	case p.Pool != "":
-		return poolSlot + p.Pool
+	case p.Pooled():
+		return poolSlot + p.PoolOf(r)
 	case p.Broadcast:
 		return r.JobUID.String() + "@" + node
 	case r.Shards > 0:
 		return fmt.Sprintf("%s/%d", r.JobUID, r.Shard)
 	}
 	return r.JobUID.String()
+}
+
+// Pooled reports whether the runs of the job share slots with those of others.
+func (p *Policy) Pooled() bool { return p.Pool != "" || p.Key != nil }
+
+// PoolOf returns the full name of a run's pool, "" for none.
+func (p *Policy) PoolOf(r *job.Run) string {
+	if p.Key != nil {
+		return p.Key.Of(r.Params)
+	}
+	return p.Pool
 }
 
 // PoolOfSlot returns the full name of the pool whose slot has a key.
@@ -206,7 +223,7 @@ func PoolOfSlot(slot string) (pool string, ok bool) { return strings.CutPrefix(s
 // step that starts or ends it must read them. In a pool the policies of other jobs may stop it,
 // even after an edit by which this job has left the pool.
 func (p *Policy) Contends(r *store.Run) bool {
-	return p.Overlap != job.OverlapAllow || p.overlap(r) != job.OverlapAllow || p.Pool != "" || strings.HasPrefix(r.Slot, poolSlot)
+	return p.Overlap != job.OverlapAllow || p.overlap(r) != job.OverlapAllow || p.Pooled() || strings.HasPrefix(r.Slot, poolSlot)
 }
 
 // gains reports whether the loss of an attempt may start another one: its retry, the next run in
@@ -227,7 +244,7 @@ func (p *Policy) WantsShards(followed bool) bool {
 // pool, whose size bounds them together.
 func (p *Policy) overlap(r *store.Run) job.Overlap {
 	o := cmp.Or(r.Overlap, p.Overlap)
-	if o == job.OverlapAllow && p.Pool != "" {
+	if o == job.OverlapAllow && p.Pooled() {
 		return job.OverlapQueue
 	}
 	return o

@@ -229,7 +229,7 @@ func (b *Batch) lookWindowOf(n *Need, m *member) {
 	for _, s := range b.sessions {
 		heard = lastOf(heard, s.Renewed)
 	}
-	for _, now := range [...]time.Time{heard, heard.Add(heardWithin), heard.Add(store.SessionLife)} {
+	for _, now := range [...]time.Time{heard, heard.Add(HeardWithin), heard.Add(store.SessionLife)} {
 		if open, yes := b.windowOver(j, &m.Run, now); yes && !(open.skips() && mayEndInWindow(&m.Run)) {
 			b.lookWhole(n, j.UID)
 			b.lookDocuments(n, job.KindWindow)

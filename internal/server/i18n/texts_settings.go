@@ -8,6 +8,7 @@ var settingsTexts = []text{
 	{"shared.windows", "Maintenance windows", "维护窗口"},
 	{"shared.secrets", "Names of secrets", "密钥名称"},
 	{"shared.slots", "{n} slot|{n} slots", "{n} 个槽位"},
+	{"shared.slots_each", "{n} slot for each key|{n} slots for each key", "每个键 {n} 个槽位"},
 	{"shared.none", "There is none. They are documents, which belfry apply makes of files.", "暂无。它们是文档，可用 belfry apply 从文件创建。"},
 	{"shared.no_secrets", "There is none. belfry secret set NAME makes one.", "暂无。可用 belfry secret set NAME 创建。"},
 	{"shared.change", "Change them", "修改"},

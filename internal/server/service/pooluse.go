@@ -37,11 +37,11 @@ func (s *Runs) PoolUse(ctx context.Context, who Caller, pool Name) (PoolUse, err
 	if err != nil {
 		return use, err
 	}
+	all := engine.Documents{}
 	for _, d := range declared {
-		if d.FullName() == pool.String() {
-			use.Size = d.Pool.Slots.Size
-		}
+		all.Put(d)
 	}
+	use.Size = max(use.Size, all.PoolSize(pool.String()))
 	runs, err := s.store.ListActive(ctx, store.ActiveQuery{Limit: poolLook})
 	if err != nil {
 		return use, err

@@ -450,6 +450,10 @@ func (s *site) pool(p *page, v *jobView) error {
 		name = service.Name{Namespace: namespace, Name: short}
 	}
 	link := fact{Name: p.T("job.pool"), Value: name.String(), Link: "/timeline?by=pool"}
+	if job.IsTemplate(key) { // each run says its own
+		v.Links = slices.Insert(v.Links, len(v.Links)-1, link)
+		return nil
+	}
 	use, err := s.Service.Runs.PoolUse(p.ctx(), p.who, name)
 	switch {
 	case err != nil && service.ErrorOf(err).Type == client.TypeForbidden:

@@ -83,6 +83,9 @@ func (p *page) sharedRow(d job.Document) (row sharedRow, err error) {
 		row.Description, row.Version = clean(d.Calendar.Description), d.Calendar.Version
 	case d.Pool != nil:
 		row.Description, row.Version, row.Text = clean(d.Pool.Description), d.Pool.Version, p.T("shared.slots", "n", d.Pool.Slots.Size)
+		if d.Pool.Slots.PerKey {
+			row.Text = p.T("shared.slots_each", "n", d.Pool.Slots.Size)
+		}
 	case d.Window != nil:
 		row.Description, row.Version, row.Text = clean(d.Window.Description), d.Window.Version, cmp.Or(string(d.Window.Action), string(job.WindowHold))+" "+d.Window.For.String()
 	}

@@ -50,9 +50,7 @@ func (w *writer) commit(c *engine.Changes) *commit {
 			p.news = append(p.news, &is.cell)
 		}
 	}
-	for slot, uid := range w.pools {
-		of(uid).put(slotKeys+slot, []byte(w.t.b.writer))
-	}
+	w.markSlots(c, of)
 	w.records(c, of)
 	handed := w.handovers(c, of)
 	for i := range c.Keys {
@@ -121,6 +119,39 @@ func (w *writer) gather(list []*part) []*part {
 		p.sortAudit()
 	}
 	return together
+}
+
+// markSlots writes the keys of the shared slots that the step changes, and removes the keys of slots
+// that it leaves empty: a slot for each customer would leave keys without end.
+func (w *writer) markSlots(c *engine.Changes, of func(job.ID) *part) {
+	left := map[string]int{}
+	w.t.b.mu.RLock()
+	for slot := range w.pools {
+		if in := w.t.b.state.slots[slot]; in != nil {
+			left[slot] = len(in.holding) + in.waiting.Len() + in.ready.Len()
+		}
+	}
+	for _, list := range [...][]*store.Run{c.Saved, c.Removed} {
+		for _, r := range list {
+			if was := w.t.b.state.runs[r.ID]; was != nil {
+				left[was.Slot]--
+			}
+		}
+	}
+	w.t.b.mu.RUnlock()
+	for _, list := range [...][]*store.Run{c.Saved, c.Made} {
+		for _, r := range list {
+			left[r.Slot]++
+		}
+	}
+	for slot, uid := range w.pools {
+		key, p := slotKeys+slot, of(uid)
+		if _, compared := w.t.reads[key]; left[slot] == 0 && (compared || w.t.b.isSerial()) {
+			p.Deletes = append(p.Deletes, key)
+		} else {
+			p.put(key, []byte(w.t.b.writer))
+		}
+	}
 }
 
 // add adds what another part writes.

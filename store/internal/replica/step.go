@@ -195,6 +195,26 @@ func (t *tx) Now() (time.Time, error) {
 	return now, err
 }
 
+// unheardMax is how old the latest renewal that the copy has may be for the copy to be doubted: a node
+// that is silent for longer is rarely back in the same session.
+const unheardMax = 30 * time.Second
+
+// missesRenewals reports whether a node that seems silent may have been heard: the copy may be late. A
+// reason that names the silence must be true.
+func (b *Backend) missesRenewals(now time.Time) bool {
+	if b.isSerial() {
+		return false
+	}
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	for _, s := range b.state.sessions {
+		if age := now.Sub(s.Renewed); age > engine.HeardWithin && age < unheardMax {
+			return true
+		}
+	}
+	return false
+}
+
 // loadResult is the result of a Load in the copy: documents are read when it is not locked.
 type loadResult struct {
 	jobs, named, following, naming []*cell
@@ -215,6 +235,11 @@ func (t *tx) Load(n *engine.Need, b *engine.Batch) error {
 	now, err := t.b.Now(t.ctx)
 	if err != nil {
 		return err
+	}
+	if n.Sessions && t.b.missesRenewals(now) {
+		if err := t.b.fresh(t.ctx); err != nil {
+			return err
+		}
 	}
 	if n.Executors {
 		list, err := t.b.Registrations(t.ctx, store.ExecutorsOfXXL)
@@ -345,9 +370,8 @@ func (t *tx) slot(need *engine.SlotNeed, b *engine.Batch, f *loadResult, now tim
 	if engine.IsShared(need.Key) {
 		t.saw(slotKeys + need.Key)
 		t.saw(documentsKey)
-		name, _ := engine.PoolOf(need.Key)
-		if d, ok := s.documents[job.KindPool][name]; ok {
-			b.AddPool(name, d.Pool.Slots.Size)
+		if name, ok := engine.PoolOfSlot(need.Key); ok {
+			b.AddPool(name, s.documents.PoolSize(name))
 		}
 	} else if !need.Job.IsZero() {
 		t.sawCell(need.Job)

@@ -135,7 +135,7 @@ func (st *step) planLocks(n *engine.Need) (*lockPlan, error) {
 		}
 	}
 	for i := range n.Slots {
-		if pool, ok := engine.PoolOf(n.Slots[i].Key); ok {
+		if pool, ok := engine.PoolOfSlot(n.Slots[i].Key); ok {
 			remember(&f.pools, pool)
 		}
 	}
@@ -161,18 +161,21 @@ func (st *step) planLocks(n *engine.Need) (*lockPlan, error) {
 		}
 	}
 	var names []string
+	var keyed map[job.ID]bool // jobs whose runs choose their pools
 	for uid := range f.jobs {
 		d, _ := st.s.definitions.Get(uid)
 		if d == nil {
 			continue
 		}
 		p := d.document.Policy
-		if p.Pool != "" && len(n.Runs) > 0 {
+		if len(n.Runs) > 0 && p.Key != nil {
+			remember(&keyed, uid)
+		} else if len(n.Runs) > 0 && p.Pool != "" {
 			remember(&f.pools, p.Pool)
 		}
 		if contended[uid] {
 			names = append(names, d.document.Filled.FullName())
-			if p.Pool == "" && p.Overlap != job.OverlapAllow && !p.Broadcast {
+			if !p.Pooled() && p.Overlap != job.OverlapAllow && !p.Broadcast {
 				switch {
 				case st.s.caches() && st.s.hot.hasSlot(uid):
 					remember(&f.cached, uid)
@@ -185,7 +188,30 @@ func (st *step) planLocks(n *engine.Need) (*lockPlan, error) {
 	for _, follower := range st.s.follows.of(names) {
 		remember(&f.jobs, follower.job)
 	}
-	return f, nil
+	return f, st.planKeys(n, f, keyed)
+}
+
+// planKeys adds the pools that runs of some jobs choose by their parameters.
+func (st *step) planKeys(n *engine.Need, f *lockPlan, keyed map[job.ID]bool) error {
+	var ids [][]byte
+	for i := range n.Runs {
+		if keyed[n.Runs[i].Job] {
+			ids = append(ids, idBytes(&n.Runs[i].Run))
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	q := st.query(selectGiven, ids)
+	for _, r := range scanRuns(q, len(ids)) {
+		if pool, ok := engine.PoolOfSlot(r.Slot); ok {
+			remember(&f.pools, pool)
+		}
+		if d, _ := st.s.definitions.Get(r.JobUID); d != nil {
+			remember(&f.pools, d.document.Policy.PoolOf(&r.Run))
+		}
+	}
+	return q.Err()
 }
 
 // lockPools locks pools, creates missing ones, and finds the jobs with runs in them.

@@ -323,7 +323,7 @@ func (st *step) isNew(r *store.Run) bool {
 	if _, locked := st.jobs[r.JobUID]; locked || st.s.db.Alone() || r.State != job.StateReady || r.HoldsSlot {
 		return false
 	}
-	_, ofPool := engine.PoolOf(r.Slot)
+	_, ofPool := engine.PoolOfSlot(r.Slot)
 	return ofPool
 }
 
@@ -357,7 +357,7 @@ func (st *step) loadSlots(n *engine.Need, b *engine.Batch) error {
 	pools := false
 	for i := range n.Slots {
 		s := &n.Slots[i]
-		pool, ofPool := engine.PoolOf(s.Key)
+		pool, ofPool := engine.PoolOfSlot(s.Key)
 		if pools = pools || ofPool; ofPool && !st.s.db.Alone() && !st.pools[pool] {
 			st.k.pool(pool)
 			st.unlocked = true
@@ -405,10 +405,8 @@ func (st *step) loadPools(b *engine.Batch, slots []string) error {
 		return err
 	}
 	for _, key := range slots {
-		if name, ok := engine.PoolOf(key); ok {
-			if d, ok := all[job.KindPool][name]; ok {
-				b.AddPool(name, d.Pool.Slots.Size)
-			}
+		if name, ok := engine.PoolOfSlot(key); ok {
+			b.AddPool(name, all.PoolSize(name))
 		}
 	}
 	return nil

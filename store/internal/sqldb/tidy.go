@@ -3,6 +3,7 @@ package sqldb
 import (
 	"bytes"
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -26,6 +27,7 @@ type tidying struct {
 	settled int64
 	// turns are the positions among the runs of sessions, for runs that may stay.
 	turns map[job.ID]store.RunRef
+	pools string // the last pool that was examined
 }
 
 // Ending implements [ledger.Backend].
@@ -186,7 +188,7 @@ func (t *tx) overTerms(now time.Time) (all []job.ID, more bool, err error) {
 func (s *backend) Sweep(ctx context.Context, now time.Time, forgotten []job.ID) (more bool, err error) {
 	err = s.write(ctx, func(t *tx) error {
 		more = false
-		for _, part := range []func(time.Time) (bool, error){t.removeKeys, t.removeHandovers, t.removeTombstones, t.removeRegistrations} {
+		for _, part := range []func(time.Time) (bool, error){t.removeKeys, t.removePools, t.removeHandovers, t.removeTombstones, t.removeRegistrations} {
 			left, err := part(now)
 			if err != nil {
 				return err
@@ -204,6 +206,48 @@ func (s *backend) Sweep(ctx context.Context, now time.Time, forgotten []job.ID) 
 	}
 	left, err := s.sweepFeed(ctx, now)
 	return more || left, err
+}
+
+// poolsKept is how many pools keep their rows while no run needs them: more come from parameters.
+const poolsKept = 1000
+
+// removePools removes the rows of pools that no run needs. A step that locks such a pool makes its row
+// again.
+func (t *tx) removePools(time.Time) (more bool, err error) {
+	if n, err := t.number("select count(*) from pools"); err != nil || n <= poolsKept {
+		return false, err
+	}
+	seen := &t.s.tidying
+	seen.mu.Lock()
+	defer seen.mu.Unlock()
+	names, err := t.texts("select name from pools where name > ? order by name limit ?", seen.pools, int64(tidyMax))
+	if err != nil {
+		return false, err
+	}
+	unused := make(map[string]bool, len(names))
+	slots := make([]string, len(names))
+	for i, name := range names {
+		unused[name], slots[i] = true, engine.PoolSlot(name)
+	}
+	if seen.pools = ""; len(names) == tidyMax {
+		seen.pools = names[len(names)-1]
+	}
+	if len(names) == 0 {
+		return false, nil
+	}
+	used, err := t.texts("select distinct a.slot from active a where a.slot in (?*) and a.slot <> ''", slots)
+	if err != nil {
+		return false, err
+	}
+	for _, slot := range used {
+		pool, _ := engine.PoolOfSlot(slot)
+		delete(unused, pool)
+	}
+	rows := t.rows(poolNames, len(unused))
+	for _, name := range slices.Sorted(maps.Keys(unused)) {
+		rows.text(name)
+	}
+	return len(names) == tidyMax, t.writeRows(Delete, rows)
 }
 
 // removeRegistrations removes expired registrations. They are few: all at once.
