@@ -196,7 +196,7 @@ func (c *Client) Work(ctx context.Context, run func(ctx context.Context) error) 
 				c.config.Log.Warn("stopped; no server answered", "error", err)
 			}
 			return nil
-		case err == nil || errors.As(err, &refused) && !errors.Is(err, store.ErrAway):
+		case err == nil || errors.Is(err, errVersion) || errors.As(err, &refused) && !errors.Is(err, store.ErrAway):
 			return err
 		}
 		c.config.Log.Warn("cannot begin a session; trying again", "error", err)
@@ -207,6 +207,9 @@ func (c *Client) Work(ctx context.Context, run func(ctx context.Context) error) 
 		}
 	}
 }
+
+// errVersion is the error of a server that chooses a version of the protocol which this worker does not speak.
+var errVersion = errors.New("no common version of the protocol of workers")
 
 // errToken is the error of a token that cannot be read.
 var errToken = errors.New("cannot read the token")

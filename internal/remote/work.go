@@ -42,7 +42,7 @@ func (c *Client) Join(ctx context.Context, s store.Session) (store.Session, erro
 		return store.Session{}, err
 	}
 	if joined.Protocol < wire.Oldest || joined.Protocol > wire.Newest {
-		return store.Session{}, fmt.Errorf("the server speaks version %d of the protocol of workers, and this worker %d to %d", joined.Protocol, wire.Oldest, wire.Newest)
+		return store.Session{}, fmt.Errorf("%w: the server speaks %d, and this worker %d to %d", errVersion, joined.Protocol, wire.Oldest, wire.Newest)
 	}
 	c.mu.Lock()
 	c.own.session = s.ID

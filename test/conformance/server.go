@@ -305,7 +305,7 @@ func (s *server) answer(r *http.Request, op string, session job.ID, body []byte)
 	}
 	if !session.IsZero() {
 		late := op == "results" || op == "releases"
-		if !s.knows(session) || s.over[session] && !late {
+		if !late && (!s.knows(session) || s.over[session]) {
 			return nil, refuse(http.StatusGone, client.TypeSessionOver, "the session is over")
 		}
 	}
@@ -472,7 +472,7 @@ func (s *server) await(r *http.Request) {
 		s.mu.Lock()
 		after, n, news := s.place(r), len(s.hints), s.news
 		_, session := opOf(r)
-		gone := s.over[session] || s.leaving[session]
+		gone := s.over[session]
 		s.mu.Unlock()
 		if after < 0 || n > after || gone {
 			return
