@@ -107,6 +107,11 @@ func (r *reader) follow(how, text, want string) {
 		for line := range strings.Lines(text) {
 			r.serve(strings.TrimSpace(line))
 		}
+	case "start": // a program beside the server
+		cmd := exec.Command("bash", "-c", r.exports+"exec "+text)
+		cmd.Dir, cmd.Stdout, cmd.Stderr = r.dir, r.log, r.log
+		r.must(cmd.Start())
+		r.nodes[strings.TrimSpace(text)] = cmd
 	case "stop":
 		r.stop(os.Interrupt)
 	case "kill": // the named node, or the only one
