@@ -83,6 +83,7 @@ export class Worker {
 
   /** Registers a function. The specification has a default for each parameter, or the type of a required one. */
   handler(name, spec, call) {
+    if (!/^[A-Za-z0-9._/-]{1,256}$/.test(name)) throw new TypeError(`${name} is not the name of a handler (letters, digits, dots, dashes, underscores and slashes)`);
     this.#handlers.set(name, typeof spec === "function" ? { spec: {}, call: spec } : { spec, call });
     return this;
   }

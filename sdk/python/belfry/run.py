@@ -18,12 +18,8 @@ class Cancelled(Exception):
     """The attempt is asked to end."""
 
 
-class Step(NamedTuple):
-    """A step of the flow that this step needs."""
-
-    outcome: str
-    attempt: int
-    result: Any
+#: A step of the flow that this step needs.
+Step = NamedTuple("Step", [("outcome", str), ("attempt", int), ("result", Any)])
 
 
 def moment(text: str) -> datetime:

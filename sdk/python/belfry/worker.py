@@ -1,7 +1,7 @@
 """A worker: it claims runs of jobs with `run: {handler: NAME}` and calls the handlers."""
 from __future__ import annotations
 
-import asyncio, base64, dataclasses, inspect, json, logging, queue, signal, socket, threading, time, traceback, typing
+import asyncio, base64, dataclasses, inspect, json, logging, queue, re, signal, socket, threading, time, traceback, typing
 from datetime import datetime, timedelta, timezone
 from typing import Any, Callable, Dict, List, Optional, Set, Union
 
@@ -79,11 +79,13 @@ class Worker:
         self._results: "queue.Queue[dict]" = queue.Queue()
         self._unreported: Dict[str, float] = {}  # since when
         self._clock = (0.0, boot(), 9e9)  # of the store, at a moment, with its error
-        self._stopping, self._quit = threading.Event(), threading.Event()
-        self._error: Optional[BaseException] = None
+        self._stopping, self._quit, self._error = threading.Event(), threading.Event(), typing.cast(Optional[BaseException], None)
 
     def handler(self, name: str) -> Callable[[Callable], Callable]:
         """Registers a function, which may be async: `run` is its Run, every other argument a parameter of the job."""
+        if not re.fullmatch(r"[A-Za-z0-9._/-]{1,256}", name):
+            raise ValueError(f"{name!r} is not the name of a handler (letters, digits, dots, dashes, underscores and slashes)")
+
         def register(function: Callable) -> Callable:
             self._handlers[name] = function
             return function
