@@ -126,6 +126,14 @@ func TestGeneratedClientsWork(t *testing.T) {
 	})
 }
 
+// The package for workers is JavaScript: what it says of its types, a worker in TypeScript checks.
+func TestTheTypesOfTheWorkersPackageAreRight(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	copyTo(t, dir, "testdata/package.json", "testdata/worker.ts", "../../sdk/typescript/index.d.ts")
+	run(t, dir, "node", filepath.Join(modules(t), "typescript/bin/tsc"), "--strict", "--noEmit", "--lib", "es2022,dom", "--target", "es2022", "--module", "nodenext", "worker.ts")
+}
+
 func TestRedoclyFindsNothing(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
