@@ -51,3 +51,20 @@ func TestATitleStandsBesideTheNameOfAJob(t *testing.T) {
 	b.shows("/jobs", `title="价格导入">价格导入</span>`)
 	b.shows("/jobs/shop/jiage-daoru", "<b>价格导入</b>")
 }
+
+// A filter stands in the field once, as a mark that can be taken away; words that are searched beside it keep it.
+func TestAFilterOfJobsIsShownOnce(t *testing.T) {
+	w := newWorld(t)
+	w.fill()
+	b := w.login("ann")
+	const mark, kept = `<b>team</b><span class="cut">shop</span>`, `<input type="hidden" name="q" value="label:team=shop">`
+	for path, words := range map[string]string{"/jobs?q=label%3Ateam%3Dshop+price": "price", "/jobs?q=label%3Ateam%3Dshop&q=price": "price", "/jobs?q=label%3Ateam%3Dshop&q=": ""} {
+		body := b.page(path)
+		if strings.Count(body, mark) != 1 || !strings.Contains(body, kept+`<input name="q" value="`+words+`" placeholder`) {
+			t.Errorf("%s does not show its filter once, beside %q", path, words)
+		}
+		if !strings.Contains(body, "price-import") || strings.Contains(body, `name="job" form="bulk" value="ops/`) {
+			t.Errorf("%s lists other jobs", path)
+		}
+	}
+}

@@ -19,6 +19,8 @@ type jobsView struct {
 	*Layout
 	Tabs     []tab
 	Text     string // as it was typed, labels included
+	Words    string // of it, without what Tokens show
+	Kept     []string
 	Tokens   []filterToken
 	Sort     string
 	Sorts    []tab
@@ -73,7 +75,7 @@ const stripRuns = 20
 
 func (s *site) jobs(p *page) error {
 	l := p.layout("jobs.title", "jobs")
-	text, state := p.query("q"), p.query("state")
+	text, state := strings.TrimSpace(strings.Join(p.r.URL.Query()["q"], " ")), p.query("state")
 	search := splitSearch(text)
 	q := client.JobQuery{
 		Namespace: l.Namespace, Text: search.words, Labels: search.labels, State: job.JobState(state), Failing: state == failingJobs, NeverRan: state == unusedJobs,
@@ -89,7 +91,7 @@ func (s *site) jobs(p *page) error {
 	if err != nil {
 		return err
 	}
-	v := jobsView{Layout: l, Text: text, Sort: p.query("sort"), Clear: "/jobs", State: state, CanMatch: canMatch(search, state)}
+	v := jobsView{Layout: l, Text: text, Words: search.words, Sort: p.query("sort"), Clear: "/jobs", State: state, CanMatch: canMatch(search, state)}
 	for _, order := range []client.JobOrder{client.ByName, client.ByNext, client.ByFailure} {
 		address := string(order)
 		if order == client.ByName {
@@ -99,10 +101,12 @@ func (s *site) jobs(p *page) error {
 	}
 	v.Filtered = text != "" || v.State != "" || l.Namespace != ""
 	for _, key := range slices.Sorted(maps.Keys(search.labels)) {
-		v.Tokens = append(v.Tokens, filterToken{key, search.labels[key], p.with("q", without(text, "label:"+key+"="+search.labels[key]), "page", "")})
+		word := "label:" + key + "=" + search.labels[key]
+		v.Tokens, v.Kept = append(v.Tokens, filterToken{key, search.labels[key], p.with("q", without(text, word), "page", "")}), append(v.Kept, word)
 	}
 	if search.due > 0 {
-		v.Tokens = append(v.Tokens, filterToken{p.T("jobs.due_within"), search.dueText, p.with("q", without(text, dueWord+search.dueText), "page", "")})
+		word := dueWord + search.dueText
+		v.Tokens, v.Kept = append(v.Tokens, filterToken{p.T("jobs.due_within"), search.dueText, p.with("q", without(text, word), "page", "")}), append(v.Kept, word)
 	}
 	for _, of := range []string{"", "active", failingJobs, "paused", "completed", unusedJobs} {
 		v.Tabs = append(v.Tabs, tab{Name: p.T("jobs.only." + cmp.Or(of, "all")), Address: p.with("state", of, "page", ""), Current: state == of})
