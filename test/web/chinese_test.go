@@ -8,13 +8,16 @@ import (
 	"testing"
 )
 
-// sentences is a script that lists the runs of three or more English words that a page shows or reads out, outside of
-// output, documents and commands.
+// sentences is a script that lists the runs of three or more English words, and the raw instants in UTC, that a page shows or
+// reads out, outside of output, documents and commands.
 const sentences = `(() => {
 	const found = new Set(), add = text => { for (const m of text?.matchAll(/(?<![\w/-])(?:belfry [a-z -]+|([A-Za-z][a-z']*[a-z](?: [a-z][a-z'-]*){2,}))/g) ?? []) if (m[1]) found.add(m[1]); };
 	const skipped = "script, style, noscript, pre, code, textarea, kbd, .log, .painted, [data-words]";
 	const texts = document.createTreeWalker(document.documentElement, NodeFilter.SHOW_TEXT);
-	for (let node; (node = texts.nextNode());) if (!node.parentElement.closest(skipped)) add(node.data);
+	for (let node; (node = texts.nextNode());) if (!node.parentElement.closest(skipped)) {
+		add(node.data);
+		for (const m of node.data.matchAll(/\d{4}-\d\d-\d\dT\d\d:\d\d[\d:.]*Z/g)) found.add(m[0]);
+	}
 	for (const e of document.querySelectorAll("[title], [aria-label], [placeholder]")) if (!e.closest(skipped)) for (const name of ["title", "aria-label", "placeholder"]) add(e.getAttribute(name));
 	add(document.querySelector("[data-words]")?.dataset.words);
 	return [...found];
