@@ -193,6 +193,7 @@ func (s *server) uiList(ctx context.Context) ([]uiPage, error) {
 // reads reads the pages in turn, until each was read often enough, and until a time.
 func (b *bench) reads(ctx context.Context, s *server, browser *browser, pages []uiPage, beside string, until time.Time) ([]Figure, error) {
 	took, first, worked := make([]lateness, len(pages)), make([]time.Duration, len(pages)), make([]time.Duration, len(pages))
+	failed := make([]error, len(pages)) // the last failure of each
 	for n := 0; n < b.scaled(pagesRead, 3) || time.Now().Before(until); n++ {
 		for i, page := range pages {
 			before, err := s.worked()
@@ -200,8 +201,10 @@ func (b *bench) reads(ctx context.Context, s *server, browser *browser, pages []
 				return nil, err
 			}
 			began := time.Now()
-			if err := browser.get(ctx, s.url+page.path); err != nil {
-				return nil, fmt.Errorf("the page %s: %w", page.name, err)
+			if err := browser.get(ctx, s.url+page.path); ctx.Err() != nil {
+				return nil, ctx.Err()
+			} else if err != nil {
+				failed[i] = err
 			}
 			took[i] = append(took[i], time.Since(began))
 			after, err := s.worked()
@@ -218,8 +221,12 @@ func (b *bench) reads(ctx context.Context, s *server, browser *browser, pages []
 	for i, page := range pages {
 		n := time.Duration(len(took[i]))
 		took[i].sort()
-		figures = append(figures, atMost(page.name+beside+", p95", took[i].quantile(.95), uiGoal).
-			beside(fmt.Sprintf("the first %s, p50 %s; %s of a processor", times(first[i]), times(took[i].quantile(.5)), times(worked[i]/n))))
+		f := atMost(page.name+beside+", p95", took[i].quantile(.95), uiGoal).
+			beside(fmt.Sprintf("the first %s, p50 %s; %s of a processor", times(first[i]), times(took[i].quantile(.5)), times(worked[i]/n)))
+		if failed[i] != nil {
+			f.missed, f.Limit = true, fmt.Sprintf("%s; it has failed: %v", f.Limit, failed[i])
+		}
+		figures = append(figures, f)
 	}
 	return figures, nil
 }
