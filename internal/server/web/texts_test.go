@@ -265,3 +265,12 @@ func TestOfTerminalSequencesOnlyColoursCount(t *testing.T) {
 		}
 	}
 }
+
+// What the server itself writes into the audit has words.
+func TestActionsOfTheServerAreSaid(t *testing.T) {
+	for _, action := range []string{"occurrence.unaccounted", "occurrence.doubled", "occurrence.early", "secret.rotate", "store.lost"} {
+		if !i18n.Has("action." + action) {
+			t.Errorf("pages show the audit's %s as it is written", action)
+		}
+	}
+}
