@@ -125,7 +125,7 @@ type Executor struct {
 	config   Config
 	engine   *engine.Engine
 	settings atomic.Pointer[Settings]
-	version  atomic.Pointer[engine.Version] // nil while the engine is silent
+	found    atomic.Pointer[found] // nil while the engine is silent
 	// polls is set once the engine is known to be Podman.
 	polls atomic.Bool
 	// The constants of these names, unless a test changes them.
@@ -168,25 +168,37 @@ func (e *Executor) Carries() bool { return true }
 
 // Version returns the engine's version by the last probe. ok is false if it did not answer.
 func (e *Executor) Version() (v engine.Version, ok bool) {
-	if v := e.version.Load(); v != nil {
-		return *v, true
+	if f := e.found.Load(); f != nil {
+		return f.version, true
 	}
 	return v, false
+}
+
+// found is an engine as a probe has found it.
+type found struct {
+	server  string // its name for itself
+	version engine.Version
 }
 
 // Probe checks the engine, and reports whether the result has changed.
 func (e *Executor) Probe(ctx context.Context) (changed bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, probeWithin)
 	defer cancel()
-	before, worked := e.Version()
-	v, err := e.engine.Version(ctx)
-	if err != nil {
-		e.version.Store(nil)
-		return worked, err
+	before, now := e.found.Load(), found{}
+	now.server, err = e.engine.Ping(ctx)
+	if err == nil && before != nil && now.server == before.server {
+		return false, nil
 	}
-	e.polls.Store(v.Name == podman)
-	e.version.Store(&v)
-	return !worked || v != before, nil
+	if err == nil {
+		now.version, err = e.engine.Version(ctx)
+	}
+	if err != nil {
+		e.found.Store(nil)
+		return before != nil, err
+	}
+	e.polls.Store(now.version.Name == podman)
+	e.found.Store(&now)
+	return before == nil || now.version != before.version, nil
 }
 
 // nameOf returns the name of the container of an attempt.

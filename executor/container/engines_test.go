@@ -49,7 +49,8 @@ events_logger="file"
 var realEngines = map[string]func(e *realEngine) *exec.Cmd{
 	"podman": func(e *realEngine) *exec.Cmd {
 		cmd := exec.Command("podman", "--root", filepath.Join(e.dir, "root"), "--runroot", filepath.Join(e.dir, "run"), "system", "service", "--time=0", "unix://"+e.socket)
-		cmd.Env = append(os.Environ(), "CONTAINERS_CONF="+filepath.Join(e.dir, "containers.conf"))
+		// For its version it has dpkg search all packages, with a second of processor time each time.
+		cmd.Env = append(os.Environ(), "CONTAINERS_CONF="+filepath.Join(e.dir, "containers.conf"), "PATH="+e.dir+":"+os.Getenv("PATH"))
 		return cmd
 	},
 	"dockerd": func(e *realEngine) *exec.Cmd {
@@ -75,7 +76,8 @@ func startEngine(t *testing.T, name string) *realEngine {
 	e := &realEngine{name: name, dir: dir, socket: filepath.Join(dir, "s")}
 	e.command = func() *exec.Cmd { return realEngines[name](e) }
 	t.Cleanup(func() { e.close(t) })
-	if err := os.WriteFile(filepath.Join(dir, "containers.conf"), []byte(podmanConf), 0o600); err != nil {
+	if err := errors.Join(os.WriteFile(filepath.Join(dir, "containers.conf"), []byte(podmanConf), 0o600),
+		os.WriteFile(filepath.Join(dir, "dpkg-query"), []byte("#!/bin/sh\nexit 1\n"), 0o700)); err != nil {
 		t.Fatal(err)
 	}
 	if err := e.start(); err != nil {

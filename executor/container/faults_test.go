@@ -154,6 +154,22 @@ func TestAnAttemptWithoutAnEngineIsNotStarted(t *testing.T) {
 	}
 }
 
+// For its version Podman needs a second of processor time.
+func TestOnlyAnotherEngineIsAskedForItsVersion(t *testing.T) {
+	t.Parallel()
+	s := newStandIn(t)
+	r := newRig(t, s.socket, container.Settings{})
+	for version, changed := range []bool{false, true, false} {
+		s.version.Store(int64(min(version, 1)))
+		if got, err := r.Probe(t.Context()); err != nil || got != changed {
+			t.Errorf("probe %d: changed %t, %v", version, got, err)
+		}
+	}
+	if v, works := r.Version(); !works || v.Version != "1" || s.asked.Load() != 2 {
+		t.Errorf("found %v, %t, after %d questions", v, works, s.asked.Load())
+	}
+}
+
 func TestAContainerSurvivesAnOutageOfItsEngine(t *testing.T) {
 	t.Parallel()
 	s := newStandIn(t)

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -39,6 +40,8 @@ type standIn struct {
 	refuse     string // error of each start; "" for none
 	silent     func() // called at the end of each start before its answer; may be nil
 	stop       func() // ends the answers
+	version    atomic.Int64
+	asked      atomic.Int64 // how often for the version
 }
 
 // endless is an image whose pull never ends.
@@ -84,8 +87,12 @@ func (s *standIn) serve() {
 		s.t.Fatal(err)
 	}
 	mux := http.NewServeMux()
+	mux.HandleFunc("GET /_ping", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Server", fmt.Sprint("Engine/", s.version.Load()))
+	})
 	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprint(w, `{"Version":"1.0","ApiVersion":"1.41","Components":[{"Name":"Engine"}]}`)
+		s.asked.Add(1)
+		fmt.Fprintf(w, `{"Version":"%d","ApiVersion":"1.41","Components":[{"Name":"Engine"}]}`, s.version.Load())
 	})
 	mux.HandleFunc("GET /images/{rest...}", s.image)
 	mux.HandleFunc("POST /images/create", s.pull)

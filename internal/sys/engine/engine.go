@@ -196,6 +196,20 @@ func (e *Engine) Version(ctx context.Context) (Version, error) {
 	return v, nil
 }
 
+// Ping returns how an engine names itself and its version. For [Engine.Version] Podman searches the packages of the
+// machine, with a second of processor time on Debian.
+func (e *Engine) Ping(ctx context.Context) (server string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	answer, err := e.send(ctx, http.MethodGet, "/_ping", nil, nil, nil)
+	if err != nil {
+		return "", err
+	}
+	defer answer.Body.Close()
+	_, _ = io.Copy(io.Discard, io.LimitReader(answer.Body, answerMax)) // so that the connection can be reused
+	return answer.Header.Get("Server"), nil
+}
+
 // Image is an engine's data about an image.
 type Image struct {
 	ID     string `json:"Id"`
