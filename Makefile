@@ -200,9 +200,10 @@ race-bubbles:
 SHARING = while read -r dir pkg; do if grep -qE '^[^/]*\bgo (func\(|[a-zA-Z_.]+\()|\.Go\(|AfterFunc\(|\.Parallel\(|storetest\.|"net(/http)?"$$' "$$dir"/*.go; then echo "$$pkg"; fi; done
 
 # More tests at once than there are processors, since those of internal/cli wait for servers.
-# Package cron and test/, which tests programs from outside, are left out.
+# Package cron and test/, which tests programs from outside, are left out, and internal/cli, whose
+# commands are single threads that wait for servers of other packages, unless WHOLE is set.
 race-others:
-	$(RACED) -parallel 4 $(if $(WHOLE),,-skip '$(COMMANDS)') $$($(GO) list -f '{{.Dir}} {{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | awk '!/testing\/synctest/ && $$2 !~ /\/belfry\/(test\/.*|cron)$$/ && !/ \[\] \[\]$$/ {print $$1, $$2}' | $(SHARING) | $(LONG_FIRST))
+	$(RACED) -parallel 4 $(if $(WHOLE),,-skip '$(COMMANDS)') $$($(GO) list -f '{{.Dir}} {{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | awk '!/testing\/synctest/ && $$2 !~ /\/belfry\/(test\/.*|cron$(if $(WHOLE),,|internal\/cli))$$/ && !/ \[\] \[\]$$/ {print $$1, $$2}' | $(SHARING) | $(LONG_FIRST))
 
 # Two targets at once: one is linked while another runs.
 fuzz: ## run each fuzz target with FUZZTIME inputs (50000x), or for a time
@@ -255,6 +256,7 @@ test-long: ## all that can be made longer, for some hours
 	$(MAKE) mutations
 	$(MAKE) seeds SEEDS=3000 WORLDS=200
 	BELFRY_WALKS=whole $(GO_TEST) -count=1 -run '$(WALKS)' ./internal/server/httpapi
+	BELFRY_CONFORMANCE=whole $(GO_TEST) -count=1 -tags servers ./test/conformance
 	BELFRY_WEB=whole $(GO_TEST) -count=1 -tags servers -run '^TestEachPage' ./test/web
 	STORETEST_WHOLE=1 STORETEST_SEED=random STORETEST_SEQUENCES=30 $(GO_TEST) -count=1 -tags servers ./store/... ./history/...
 	BELFRY_SCENARIOS='^(postgres|mariadb-nodes|leave|kill)' $(GO) -C bench test $(FLAGS) -tags servers -run '^TestEachScenario' ./nodebench

@@ -47,6 +47,9 @@ const elementLeft = -32000
 // form was sent right before.
 const navigationLeft = "net::ERR_ABORTED"
 
+// networkChanged is how it ends one when the machine gets another network: tests beside these start containers.
+const networkChanged = "net::ERR_NETWORK_CHANGED"
+
 // belfry is the program, the server of most tests, and the browser.
 var belfry struct {
 	program, dir string
@@ -345,7 +348,7 @@ func isLeft(err error) bool {
 	if left := (*cdproto.Error)(nil); errors.As(err, &left) {
 		return left.Code == elementLeft
 	}
-	return err != nil && strings.Contains(err.Error(), navigationLeft)
+	return err != nil && (strings.Contains(err.Error(), navigationLeft) || strings.Contains(err.Error(), networkChanged))
 }
 
 func (b *tab) open(path string) {

@@ -179,13 +179,30 @@ func (c *World) checkSaid(r *store.Record, why job.Reason, when []time.Time) {
 	case judge == nil:
 		problem("which no check judges")
 	case !judge(c, s):
-		problem("which was not so")
+		problem("which was not so" + c.heardOf(s))
 	}
 	for name := range s.args {
 		if inner := reason.Inner(why, name); !inner.IsZero() && !judgedWhole[why.Code()] {
 			c.checkSaid(r, inner, when)
 		}
 	}
+}
+
+// heardOf lists when the node of a statement was heard around it, "" if it names none.
+func (c *World) heardOf(s *statement) (list string) {
+	from := s.Attempt.Ended.Add(-time.Minute)
+	for id, o := range c.Sessions {
+		if o.Node != s.text("node") {
+			continue
+		}
+		list += fmt.Sprintf("; session %s was heard at", id)
+		for _, at := range o.HeardAt {
+			if at.After(from) && at.Before(s.Attempt.Ended.Add(10*time.Second)) {
+				list += at.Format(" 15:04:05.000")
+			}
+		}
+	}
+	return list
 }
 
 // judgedWhole are the codes whose arguments are words of users, or a reason that is judged in another record.
