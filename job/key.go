@@ -31,7 +31,7 @@ func (j *Job) CompileKey(text string) (*Key, error) {
 	}
 	k := &Key{namespace: namespaceOf(j.Namespace), template: t, defaults: make(map[string]string, len(j.Params))}
 	if k.literal, _, _ = strings.Cut(text, "{{"); !isName(k.literal) {
-		return nil, phrase.Mistake(phrase.KeyWithoutName, phrase.KeyForm)
+		return nil, phrase.Mistake(phrase.KeyWithoutName, phrase.Example.Of("customer-{{ .Param.customer }}"))
 	}
 	for name, param := range j.Params {
 		k.defaults[name] = param.Default

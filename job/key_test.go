@@ -44,7 +44,7 @@ func TestKeysAreChecked(t *testing.T) {
 	for _, tt := range []struct{ params, key, want string }{
 		{"{c: {}}", "x-{{ .Param.c }}", ""},
 		{"{c: {}}", "x-{{ .Param.d }}", "policy.concurrency_key: unknown parameter .Param.d (declared are c)"},
-		{"{c: {}}", "{{ .Param.c }}", "policy.concurrency_key: does not begin with the name of a pool (write a name before the first {{"},
+		{"{c: {}}", "{{ .Param.c }}", "policy.concurrency_key: does not begin with the name of a pool (for example customer-{{ .Param.customer }})"},
 		{"{c: {}}", "other/x-{{ .Param.c }}", "does not begin with the name of a pool"},
 		{"{c: {}}", "x-{{ .Scheduled }}", "unknown field .Scheduled (there are .Param"},
 		{"{c: {}}", "x-{{ .Secret.s }}", "unknown field .Secret"},

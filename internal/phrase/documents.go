@@ -144,7 +144,6 @@ var (
 	VariableForm        = none("variable_form", "letters, digits and underscores, the first no digit", "字母、数字和下划线，首个不能是数字")
 	NotName             = one[Quoted]("not_name", "{x} is not a name", "{x} 不是有效名称")
 	KeyWithoutName      = none("key_without_name", "does not begin with the name of a pool", "未以池的名称开头")
-	KeyForm             = none("key_form", "write a name before the first {{, as in customer-{{ .Param.customer }}", "请在第一个 {{ 之前写名称，如 customer-{{ .Param.customer }}")
 	NameForm            = none("name_form", "lower-case letters, digits, dots, dashes and underscores, at most 128, the first a letter or digit", "小写字母、数字、点、短横线和下划线，最多 128 个，首个为字母或数字")
 	TitleToo            = two[Text, Text]("title_too", "{form}; title takes any text[; {near}]", "{form}；title 可为任意文本[；{near}]")
 	NotLabel            = one[Quoted]("not_label", "{x} is not the name of a label", "{x} 不是有效的标签名")
