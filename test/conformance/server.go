@@ -323,12 +323,7 @@ func (s *server) answer(r *http.Request, op string, session job.ID, body []byte)
 		s.leaving[session] = true
 		return nil, nil
 	case "end":
-		for _, r := range s.runs {
-			if r.State == job.StateRunning && r.session == session {
-				s.blame("stop", "the session ends while its attempt of the run %s has no result", r.ID)
-			}
-		}
-		s.over[session] = true
+		s.end(session)
 		return nil, nil
 	case "members":
 		member := wire.Member{ID: session, Node: s.joins[len(s.joins)-1].Node, Roles: []string{"handlers", "role-of-a-later-version"}, Joined: s.now(), Renewed: s.now(), Drain: s.drain, Leaving: s.leaving[session]}
@@ -362,13 +357,7 @@ func (s *server) answer(r *http.Request, op string, session job.ID, body []byte)
 		}
 		return s.finish(results.Results)
 	case "runs":
-		mine := wire.Mine{Runs: append([]wire.Run{}, s.ghosts[session]...)}
-		for _, r := range s.runs {
-			if r.State == job.StateRunning && r.session == session && !r.hidden {
-				mine.Runs = append(mine.Runs, r.Run)
-			}
-		}
-		return mine, nil
+		return s.mine(session), nil
 	case "output":
 		var output wire.Output
 		if err := s.read(op, body, &output); err != nil {
@@ -390,6 +379,27 @@ func (s *server) answer(r *http.Request, op string, session job.ID, body []byte)
 		return s.secrets(), nil
 	}
 	return s.rest(op, body)
+}
+
+// end ends a session, whose attempts must have results.
+func (s *server) end(session job.ID) {
+	for _, r := range s.runs {
+		if r.State == job.StateRunning && r.session == session {
+			s.blame("stop", "the session ends while its attempt of the run %s has no result", r.ID)
+		}
+	}
+	s.over[session] = true
+}
+
+// mine returns the runs that a session has claimed.
+func (s *server) mine(session job.ID) wire.Mine {
+	mine := wire.Mine{Runs: append([]wire.Run{}, s.ghosts[session]...)}
+	for _, r := range s.runs {
+		if r.State == job.StateRunning && r.session == session && !r.hidden {
+			mine.Runs = append(mine.Runs, r.Run)
+		}
+	}
+	return mine
 }
 
 // rest answers what belfry worker calls besides.
