@@ -470,7 +470,7 @@ func (n *Node) newWorker(m *membership.Member) *worker.Worker {
 		Store: reporting{n.config.Work, n}, Self: self, Executors: n.config.Executors, Output: n.output, Observer: n.config.Observer,
 		Stripes: &n.stripes, NeedRoom: garbage.NeedRoom,
 		Capacity: n.config.Capacity, StealAfter: n.config.StealAfter,
-		Renewed: m.Renewed, Drained: func() bool { return m.Drained() || m.ClockOff() }, Boot: n.config.Boot, Now: n.config.Now, Around: n.schedules.around,
+		Renewed: m.Renewed, Drained: func() bool { return m.Drained() || m.ClockOff() }, Boot: n.config.Boot, Now: m.Now, Around: n.schedules.around,
 		Secrets: n.config.Secrets, Wake: n.workerWake, NewID: n.newID, Log: n.config.Log,
 	}
 	if n.config.Watchdog != nil {

@@ -281,6 +281,11 @@ func (t *Tap) Finish(ctx context.Context, session job.ID, results []store.Result
 	defer h.mu.Unlock()
 	for i := range results {
 		h.named(results[i].Attempt)
+		for _, at := range [...]time.Time{results[i].Started, results[i].Ended} {
+			if at.After(t.ends().Add(stalledMax)) {
+				h.problem("the store's clock", "attempt %d of %s is to have started or ended at %s", results[i].Number, results[i].Run, at)
+			}
+		}
 	}
 	out, err := t.Store.Finish(ctx, session, results)
 	h.Commits++

@@ -179,7 +179,7 @@ func (c *World) checkSaid(r *store.Record, why job.Reason, when []time.Time) {
 	case judge == nil:
 		problem("which no check judges")
 	case !judge(c, s):
-		problem("which was not so" + c.heardOf(s))
+		problem("which was not so" + c.heardOf(s) + c.historyOf(s))
 	}
 	for name := range s.args {
 		if inner := reason.Inner(why, name); !inner.IsZero() && !judgedWhole[why.Code()] {
@@ -201,6 +201,21 @@ func (c *World) heardOf(s *statement) (list string) {
 				list += at.Format(" 15:04:05.000")
 			}
 		}
+	}
+	return list
+}
+
+// historyOf lists the claims and attempts of the run that a statement names, "" if it names none.
+func (c *World) historyOf(s *statement) (list string) {
+	run, err := job.ParseID(s.text("run"))
+	if err != nil {
+		return ""
+	}
+	for _, claim := range c.Claims[run] {
+		list += fmt.Sprintf("; it was claimed at %s from %s to %s", claim.Made, claim.From, claim.To)
+	}
+	for _, r := range c.Records[run] {
+		list += fmt.Sprintf("; attempt %d ended at %s, recorded as %s (final: %t) because %q", r.Attempt.Number, r.Attempt.Ended, r.Attempt.Outcome, r.Final, r.Attempt.Reason)
 	}
 	return list
 }

@@ -72,7 +72,7 @@ type Config struct {
 	// Drained reports whether this node is drained. May be nil.
 	Drained func() bool
 	Boot    func() time.Duration
-	Now     func() time.Time
+	Now     func() time.Time // the store's clock: history does not depend on that of a machine
 	// Around returns a scheduled time in the job's zone, with the previous and next one. If it
 	// fails, the attempt is released.
 	Around func(ctx context.Context, j *store.Job, scheduled time.Time) (previous, same, next time.Time, err error)
