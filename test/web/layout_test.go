@@ -15,7 +15,7 @@ func widthsOf(lang string) []int64 {
 	case whole:
 		return []int64{390, zoomed, 820, 1090, 1300, 1440, 1920}
 	case lang == "en":
-		return []int64{390, 820, 1300, 1440, 1920}
+		return []int64{390, zoomed, 820, 1300, 1440, 1920}
 	}
 	return []int64{390, 1440}
 }

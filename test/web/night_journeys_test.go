@@ -131,6 +131,27 @@ func TestJourneysOfTheNight(t *testing.T) {
 	j.until("that it is awake", `document.querySelector(".snoozed") === null && document.readyState === "complete"`)
 	j.took("take the snooze back", 1)
 
+	// What a person has taken is theirs, and leaves the list of what is not taken.
+	j.press(row + `.querySelector("summary")`)
+	j.press(row + `.querySelector('form[action="/attention/take"] button')`)
+	j.until("that it is taken", row+`?.textContent.includes("admin has it")`)
+	for text, has := range map[string]string{"Mine 1": "!==", "Not taken": "==="} {
+		j.press(`[...document.querySelectorAll("#needs .seg a")].find(a => a.textContent.startsWith("` + text + `"))`)
+		j.until("the list "+text, `document.querySelector("#needs .seg [aria-current]").textContent.startsWith("`+text+`") && `+row+has+`undefined`)
+	}
+	j.onOverview(snoozed)
+	j.press(row + `.querySelector("summary")`)
+	j.press(row + `.querySelector('form[action="/attention/release"] button')`)
+	j.until("that it is released", `document.readyState === "complete" && !document.querySelector("#needs").textContent.includes("admin has it")`)
+	j.clicks = 0
+
+	const stopped = "ops/flaky-then-paused"
+	row = j.onOverview(stopped)
+	j.until("why the job was paused", row+`.querySelector(".cause").textContent.includes("Operation timed out after 30001 milliseconds")`)
+	j.press(row + `.querySelector(".acts > a")`)
+	j.until("the run after which it was paused", `location.pathname.startsWith("/runs/") && document.querySelector("#why")?.textContent.includes("Operation timed out")`)
+	j.took("see why Belfry has paused a job", 1)
+
 	row = j.onOverview(paused)
 	if names := value[string](b, `[...`+row+`.querySelectorAll(".acts > a, .acts > form > button, .acts summary")].map(e => e.getAttribute("aria-label")).join("; ")`); !strings.HasPrefix(names, "Open "+paused+"; ") || !strings.HasSuffix(names, "More for "+paused) {
 		t.Errorf("the actions are %q", names)

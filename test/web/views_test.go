@@ -314,22 +314,33 @@ func TestAScheduleShowsWhoElseStartsThen(t *testing.T) {
 	}
 }
 
-// widest puts the longest texts of its columns into a row of the list of jobs, if it has one.
+// widest puts the longest texts of its columns into a row of each list of jobs or runs that a page has, whatever the time
+// of the day: of another year, of runs that took nearly an hour, and of a long word for a state.
 var widest = map[string]string{
-	"en": widestRow("in 21 h 47 min", "Sat 26 Dec 02:00", "cancelled 59 min ago", "59 min 59 s"),
-	"zh": widestRow("21 小时 47 分钟后", "12月26日 周六 02:00", "已取消 59 分钟前", "59 分 59 秒"),
+	"en": widestRow("in 21 h 47 min", "Sat 26 Dec 2026 02:00", "cancelled", "59 min ago", "59 min 59 s"),
+	"zh": widestRow("21 小时 47 分钟后", "2026年12月26日 周六 02:00", "已取消", "59 分钟前", "59 分 59 秒"),
 }
 
-func widestRow(next, at, last, typical string) string {
+func widestRow(next, at, state, ago, took string) string {
 	return fmt.Sprintf(`(() => {
-		const row = [...document.querySelectorAll("table.jobs tbody tr")].find(r => r.querySelector(".nx time") && r.querySelector("a.st .i"));
-		if (!row) return false;
-		row.querySelector(".nx").textContent = %q;
-		row.querySelector(".nx + td").textContent = %q;
-		row.querySelector("a.st").replaceChildren(row.querySelector("a.st .i"), %q);
-		row.querySelector("td.num").textContent = %q;
-		return true;
-	})()`, next, at, last, typical)
+		const [next, at, state, ago, took] = [%q, %q, %q, %q, %q];
+		let rows = 0;
+		const job = [...document.querySelectorAll("table.jobs tbody tr")].find(r => r.querySelector(".nx time") && r.querySelector("a.st .i"));
+		if (job) {
+			job.querySelector(".nx").textContent = next;
+			job.querySelector(".nx + td").textContent = at;
+			job.querySelector("a.st").replaceChildren(job.querySelector("a.st .i"), state + " " + ago);
+			job.querySelector("td.num").textContent = took;
+			rows++;
+		}
+		for (const row of document.querySelectorAll("table.runs tbody tr:first-child")) {
+			row.querySelector(".nm .st").replaceChildren(row.querySelector(".nm .i"), state);
+			row.querySelector(".nx").textContent = at;
+			for (const td of row.querySelectorAll("td.lst, td.faint.num")) td.textContent = took;
+			rows++;
+		}
+		return rows;
+	})()`, next, at, state, ago, took)
 }
 
 // Readers hear when the state of the run in view changes, and not each second how long it runs.

@@ -605,8 +605,8 @@ func TestEachPageInEveryThemeLanguageAndSize(t *testing.T) {
 				if shift := value[float64](b, shifted); shift >= shiftMost {
 					t.Errorf("%s in %s shifts its layout by %g", path, lang, shift)
 				}
-				if path == "/jobs" && !value[bool](b, widest[lang]) {
-					t.Error("the list of jobs has no row")
+				if rows := value[int](b, widest[lang]); rows == 0 && (path == "/jobs" || path == "/runs") {
+					t.Errorf("%s has no row", path)
 				}
 				b.laidOut(path, lang)
 				switch {

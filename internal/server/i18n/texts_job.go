@@ -25,6 +25,7 @@ var jobTexts = []text{
 	{"job.missed.latest", "the latest runs", "只运行最近一次"},
 	{"job.missed.all", "all run", "全部运行"},
 	{"job.barred", "cannot run", "无法运行"},
+	{"job.failed_in_row", "{n} run failed in a row|{n} runs failed in a row", "连续 {n} 次运行失败"},
 	{"job.failing", "failing, {n} in a row", "连续失败 {n} 次"},
 	{"job.since_version", "Failing since version {v}.", "自版本 {v} 起失败。"},
 	{"job.since_count", "The run of v{v} failed; v{before} before it succeeded.|The {n} runs of v{v} failed; v{before} before it succeeded.", "v{v} 的 {n} 次运行均失败，此前的 v{before} 运行成功。"},

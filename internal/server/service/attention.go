@@ -310,15 +310,35 @@ func asked(running []store.Run) (list []client.Attention) {
 	return list
 }
 
-// paused finds jobs that Belfry has paused, because they failed too often.
+// paused finds jobs that Belfry has paused, because they failed too often, with the cause of the last failure.
 func (s *Attention) paused(ctx context.Context, of scope) (list []client.Attention, err error) {
 	jobs, _, err := s.jobs.look(ctx, of, store.JobQuery{State: job.JobPaused}, store.MaxBatch)
-	for _, j := range jobs {
-		if status := j.Definition.Status; status != nil && status.PausedBy == engine.System {
-			list = append(list, saying(client.Attention{Kind: client.AttentionPaused, Severity: client.SeverityBad, Job: j.Definition.FullName()}, status.PausedFor))
-		}
+	if err != nil {
+		return nil, err
 	}
-	return list, err
+	jobs = slices.DeleteFunc(jobs, func(j *store.Job) bool {
+		return j.Definition.Status == nil || j.Definition.Status.PausedBy != engine.System
+	})
+	jobs = jobs[:min(len(jobs), attentionMax)]
+	if len(jobs) == 0 {
+		return nil, nil
+	}
+	uids := make([]job.ID, len(jobs))
+	for i, j := range jobs {
+		uids[i] = j.Definition.UID
+	}
+	recent, err := s.jobs.store.Recent(ctx, uids, inRowMax)
+	if err != nil {
+		return nil, err
+	}
+	for i, j := range jobs {
+		a := client.Attention{Kind: client.AttentionPaused, Severity: client.SeverityBad, Job: j.Definition.FullName()}
+		if failed := failures(recent[i]); len(failed) > 0 {
+			a.Run, a.Count, a.Since, a.Failure = failed[0].Run.ID, inARow(j, recent[i]), failed[len(failed)-1].Attempt.Ended, client.FailureOf(&failed[0].Attempt)
+		}
+		list = append(list, saying(a, j.Definition.Status.PausedFor))
+	}
+	return list, nil
 }
 
 // failing finds jobs whose last run failed, and counts their failures in a row.
@@ -363,7 +383,7 @@ func joinOutage(outages []sharedOutage, list []client.Attention, a *client.Atten
 		if o := &outages[i]; from.Before(o.to) && o.from.Before(to) {
 			o.others++
 			one := &list[o.at]
-			one.Count, one.Severity = one.Count+a.Count, min(one.Severity, a.Severity)
+			one.Severity = min(one.Severity, a.Severity) // its count is of its own job, as its text is
 			if a.Since.Before(one.Since) {
 				one.Since = a.Since
 			}

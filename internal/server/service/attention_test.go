@@ -124,12 +124,15 @@ func TestAttentionListsProblemsForAPerson(t *testing.T) {
 		"failing default/often":      {Severity: client.SeverityBad, Count: 3, Text: "the last 3 runs failed"},
 		"late default/nowhere":       {Severity: client.SeverityBad, Count: 2, Text: "no live node"},
 		"slow default/usually-quick": {Severity: client.SeverityWarning, Count: 1, Text: "running for 1 min 17 s"},
-		"paused default/gives-up":    {Severity: client.SeverityBad, Text: "fail"},
+		"paused default/gives-up":    {Severity: client.SeverityBad, Count: 1, Text: "fail"},
 		"node_silent one":            {Severity: client.SeverityBad, Count: 4, Text: "4 running attempts"},
 	} {
 		got := found[name]
 		if got.Severity != want.Severity || got.Count != want.Count || !strings.Contains(got.Text, want.Text) {
 			t.Errorf("%s is %+v, want %+v", name, got, want)
+		}
+		if strings.HasPrefix(name, "paused") && (got.Run.IsZero() || got.Since.IsZero()) {
+			t.Errorf("%s has not its last run and since when it fails: %+v", name, got)
 		}
 		delete(found, name)
 	}
@@ -178,7 +181,7 @@ func TestProblemsOfOneOutageAreOne(t *testing.T) {
 	}
 	delete(found, "failing default/d")
 	for _, a := range found {
-		if want := "; the same of 2 other jobs"; a.Count != 3 || !strings.Contains(a.Text, "did not reach the store from ") || !strings.HasSuffix(a.Text, want) {
+		if want := "; the same of 2 other jobs"; a.Count != 1 || !strings.Contains(a.Text, "did not reach the store from ") || !strings.HasSuffix(a.Text, want) {
 			t.Errorf("the outage is %d of %q", a.Count, a.Text)
 		}
 	}

@@ -369,6 +369,7 @@ func (s *site) functions(lang i18n.Lang) template.FuncMap {
 		"dict":   dict,
 		"join":   strings.Join,
 		"clean":  clean,
+		"short":  short,
 		"host":   s.host,
 		"anchor": anchor,
 	}

@@ -35,7 +35,9 @@ type overviewView struct {
 	Ended    string
 	// NoChannel says that failures reach no person.
 	NoChannel bool
-	Rest      int // what the wall has no room for
+	Rest      int   // what the wall has no room for
+	Whose     []tab // all problems, or only the taken ones of the reader, or those that are not taken
+	Filtered  bool
 }
 
 // need is something that a person should look at.
@@ -147,6 +149,7 @@ func (s *site) overviewAs(p *page, name string, l *Layout) error {
 		}
 	}
 	v.Lead = p.lead(list)
+	p.whose(&v)
 	v.Needs, v.Shared = p.bySameError(v.Needs)
 	v.NoChannel = s.frame(p.ctx(), p.who, attentionFor).noChannel
 	if l.Namespace == "" {
@@ -275,6 +278,29 @@ func (p *page) bySameError(list []need) (needs []need, shared string) {
 	return needs, shared
 }
 
+// whose counts the problems by who has taken them, and leaves those that the page was asked for.
+func (p *page) whose(v *overviewView) {
+	all, asked := v.Needs, p.query("whose")
+	for _, one := range []struct {
+		value string
+		is    func(n *need) bool
+	}{{"", func(*need) bool { return true }}, {"mine", func(n *need) bool { return n.IsMine }}, {"untaken", func(n *need) bool { return n.TakenBy == "" }}} {
+		var some []need
+		for i := range all {
+			if one.is(&all[i]) {
+				some = append(some, all[i])
+			}
+		}
+		if one.value == asked {
+			v.Needs, v.Filtered = some, asked != ""
+		}
+		v.Whose = append(v.Whose, tab{Name: p.T("overview.whose."+cmp.Or(one.value, "all"), "n", len(some)), Address: p.with("whose", one.value), Current: one.value == asked})
+	}
+	if len(all) == 0 {
+		v.Whose = nil
+	}
+}
+
 // lead says in a sentence what needs a person: of what is not snoozed, and that channels fail in any case.
 func (p *page) lead(list []client.Attention) string {
 	fail := slices.ContainsFunc(list, func(a client.Attention) bool { return a.Kind == client.AttentionAlarms })
@@ -367,6 +393,12 @@ func (p *page) need(a *client.Attention) need {
 		n.State.Icon = "time"
 	case client.AttentionPaused:
 		n.State.Icon, n.Resume = "pause", true
+		if a.Count > 0 { // how often it failed stands beside its cause
+			n.Whole, n.Text, n.Times = n.Text, clean(a.Cause), p.T("overview.failures", "n", a.Count)
+			if a.Cause == "" {
+				n.Text = p.T("job.failed_in_row", "n", a.Count)
+			}
+		}
 	case client.AttentionApproval:
 		n.State, n.Asks = State{Class: "run", Icon: "user"}, true
 	case client.AttentionFailing:
@@ -390,7 +422,7 @@ func (p *page) need(a *client.Attention) need {
 		n.Address = "/nodes#" + a.Node
 		n.Open = n.Address
 	}
-	n.About, n.Whole = cmp.Or(n.About, n.Name), cmp.Or(n.Whole, n.Text)
+	n.About, n.Whole, n.Text = cmp.Or(n.About, n.Name), cmp.Or(n.Whole, n.Text), short(n.Text)
 	return n
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"html/template"
 	"net"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -343,8 +344,17 @@ func (p *page) pauseReason(st *job.Status) string {
 		}
 		why = args.Reason(st.PauseReason, st.PauseCode)
 	}
+	if st.Failures > 0 && reason.PausedByFailure.Is(why) { // the page has the last of them, with its cause
+		return p.T("job.failed_in_row", "n", st.Failures)
+	}
 	return p.reason(why)
 }
+
+// runNamed is the id of a run in a reason, with the space before it.
+var runNamed = regexp.MustCompile(` [0-9A-HJKMNP-TV-Z]{26}\b`)
+
+// short leaves the ids of runs out of a reason in a list, where they push the rest out of its column: its title has them.
+func short(reason string) string { return runNamed.ReplaceAllString(reason, "") }
 
 // mistake says what is wrong with a field of a request, and what would be right.
 func (p *page) mistake(f client.FieldError) (text, hint string) {
