@@ -234,6 +234,9 @@ func MaxParallel(n int) JobOption { return func(d *declaration) { d.job.Policy.M
 // has one slot.
 func Pool(name string) JobOption { return func(d *declaration) { d.job.Policy.ConcurrencyKey = name } }
 
+// RateKey makes the starts of the job count against the rate of a pool.
+func RateKey(name string) JobOption { return func(d *declaration) { d.job.Policy.RateKey = name } }
+
 // Missed sets what happens to occurrences that fell due while no instance was running: run
 // none, only the latest (default) or all of them, late.
 func Missed(m job.Missed) JobOption { return func(d *declaration) { d.job.Policy.Missed = m } }

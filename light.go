@@ -134,7 +134,7 @@ func (s *Scheduler) Counts(name string) (c Counts, err error) {
 func (d *declaration) lightRefusals() (list []string) {
 	p, s, place := &d.job.Policy, &d.job.Schedule, &d.job.Place
 	for what, is := range map[string]bool{
-		"a flow": d.flow != nil, "On": len(s.On) > 0, "Pool": p.ConcurrencyKey != "", "Keep": p.Keep != nil,
+		"a flow": d.flow != nil, "On": len(s.On) > 0, "Pool": p.ConcurrencyKey != "", "RateKey": p.RateKey != "", "Keep": p.Keep != nil,
 		"Missed other than job.MissedNone": p.Missed != "" && p.Missed != job.MissedNone,
 		"Shards":                           place.Shards > 0, "Strategy": place.Strategy != "", "PlaceOn": len(place.Labels) > 0,
 		"Priority": p.Priority != nil, "needs_previous": p.NeedsPrevious != nil && *p.NeedsPrevious, "expect": p.Expect != nil,

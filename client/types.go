@@ -155,7 +155,7 @@ type Run struct {
 	Deadline    time.Time         `json:"deadline,omitzero" doc:"When its running attempt ends at the latest: timeout and kill_grace after its start. Only in the answer about a single run, if it has a timeout that counts from its start."`
 	Node        string            `json:"node,omitempty" doc:"The node that it is assigned to, or ran on."`
 	Executor    string            `json:"executor,omitempty" doc:"Who outside was asked last to do the work, such as the address of an executor of XXL-JOB; before that, the executor that the run was started for. Only for one run alone."`
-	Slot        string            `json:"slot,omitempty" doc:"The slot that it needs or holds: the full name of the job, with /N for share N of its work or @NODE for a node of a broadcast; or that of a pool, pool:NAMESPACE/NAME."`
+	Slot        string            `json:"slot,omitempty" doc:"The slot that it needs or holds: the full name of the job, with /N for share N of its work or @NODE for a node of a broadcast; or that of a pool, pool:NAMESPACE/NAME, or of the line of its rate, rate:NAMESPACE/NAME."`
 	Pool        string            `json:"pool,omitempty" doc:"The pool of that slot, namespace/name."`
 	Params      map[string]string `json:"params,omitempty" doc:"The parameters that were given."`
 	Parent      job.ID            `json:"parent,omitzero" doc:"The run that made this one."`

@@ -6,6 +6,7 @@ type Policy struct {
 	QueueLimit     int       `json:"queue_limit,omitzero" min:"1" max:"10000" doc:"With overlap queue: the maximum number of waiting runs; further ones are skipped. Default: 1."`
 	MaxParallel    int       `json:"max_parallel,omitzero" min:"1" max:"1000" doc:"How many runs of the job may run concurrently before overlap applies. Not with overlap allow. Default: 1."`
 	ConcurrencyKey string    `json:"concurrency_key,omitzero" max:"256" doc:"The name of a pool whose slots the job shares with other jobs. An undeclared pool has one slot. With parameters, as in customer-{{ .Param.customer }}, each value has slots of its own."`
+	RateKey        string    `json:"rate_key,omitzero" max:"256" doc:"The name of a pool whose rate bounds how often runs start, with parameters as in concurrency_key. Default: concurrency_key."`
 	Missed         Missed    `json:"missed,omitzero" doc:"Which occurrences run late that fell due while no server was running or were not planned in time: none, latest (default) or all."`
 	MissedLimit    int       `json:"missed_limit,omitzero" min:"1" max:"10000" doc:"With missed all: the maximum number of occurrences to catch up. Default: 100."`
 	LateBy         *Duration `json:"late_by,omitzero" min:"0s" max:"forever" doc:"How late a run may start its first attempt; after that it is missed. A duration, 0 or forever. Default: 1h."`

@@ -67,7 +67,11 @@ func (d Document) Validate(options ...Option) error {
 	case KindPool:
 		v.name(d.Pool.Namespace, d.Pool.Name)
 		v.labels(d.Pool.Labels, root.field("labels"))
-		v.refuse(d.Pool.Slots.Size == 0, root.at("pool.size"), phrase.Missing, phrase.HowManyRuns)
+		v.refuse(d.Pool.Slots.Size == 0 && d.Pool.Slots.Rate == nil, root.at("pool.size"), phrase.Missing, phrase.HowManyRuns)
+		if rate := d.Pool.Slots.Rate; rate != nil {
+			v.refuse(rate.Limit == 0, root.at("pool.rate.limit"), phrase.Missing, phrase.HowManyStarts)
+			v.refuse(rate.Per == 0, root.at("pool.rate.per"), phrase.Missing, phrase.TimeOfStarts)
+		}
 	case KindWindow:
 		v.name(d.Window.Namespace, d.Window.Name)
 		v.windowDocument(d.Window)

@@ -166,6 +166,9 @@ func (v *validator) policy(j *Job, filled *Policy) {
 		v.refuse(p.MaxParallel != 0, at.field("max_parallel"), phrase.NotWithKey, phrase.LeaveOneOut)
 		v.refuse(filled.Overlap == OverlapAllow, at.field("overlap"), phrase.AllowOfPool, phrase.OverlapsOfPool)
 	}
+	if p.RateKey != "" {
+		v.key(j, p.RateKey, at.field("rate_key"))
+	}
 	if least := *filled.KillGrace + lossMargin + silenceMax; filled.LostAfter < least {
 		v.refuse(true, at.field("lost_after"),
 			phrase.LostTooShort.Of(filled.LostAfter, silenceMax, *filled.KillGrace, lossMargin),

@@ -37,6 +37,7 @@ func (e *External) check(v *validator, j *Job, _ *path) {
 	v.refuse(s.AfterEnd != 0, schedule.field("after_end"), phrase.OnlyStarted)
 	v.refuse(s.Boot, schedule.field("boot"), phrase.OnlyStarted)
 	v.refuse(p.ConcurrencyKey != "", policy.field("concurrency_key"), phrase.OnlyStarted)
+	v.refuse(p.RateKey != "", policy.field("rate_key"), phrase.OnlyStarted)
 	v.refuse(j.Place.Shards > 0, root.field("place").field("shards"), phrase.OnlyStarted)
 	v.refuse(j.Place.Strategy == StrategyBroadcast, root.field("place").field("strategy"), phrase.OnlyStarted)
 }

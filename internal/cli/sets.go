@@ -43,13 +43,19 @@ func newCalendar(env Env) *cobra.Command {
 func newPool(env Env) *cobra.Command {
 	return newSet(env, setKind{
 		kind: job.KindPool, about: "Jobs that name it then share one slot, as for any undeclared pool.", example: "database",
-		head: []string{"NAME", "SIZE", "DESCRIPTION"},
+		head: []string{"NAME", "SIZE", "RATE", "KEYS", "DESCRIPTION"},
 		row: func(d job.Document) []string {
-			size := fmt.Sprint(d.Pool.Slots.Size)
-			if d.Pool.Slots.PerKey {
-				size += " per key"
+			size, rate, keys := "", "", ""
+			if n := d.Pool.Slots.Size; n > 0 {
+				size = fmt.Sprint(n)
 			}
-			return []string{d.FullName(), size, orDash(d.Pool.Description)}
+			if r := d.Pool.Slots.Rate; r != nil {
+				rate = fmt.Sprintf("%d per %s", r.Limit, r.Per)
+			}
+			if d.Pool.Slots.PerKey {
+				keys = "each"
+			}
+			return []string{d.FullName(), orDash(size), orDash(rate), orDash(keys), orDash(d.Pool.Description)}
 		},
 		list: (*client.Client).Pools, get: (*client.Client).Pool, remove: (*client.Client).DeletePool,
 	})

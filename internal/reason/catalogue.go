@@ -36,7 +36,9 @@ var (
 	JobPaused       = two[string, why]("job_paused", "the job was paused[ by {by}][: {why}]", "任务已[被 {by} ]暂停[：{why}]", nothing)
 	InWindow        = three[string, at, why]("in_window", "the maintenance window {window} is open until {until}[: {why}]", "维护窗口 {window} 开放至 {until}[：{why}]",
 		advice{"Nothing for now: it continues when the window closes. To close it earlier, use belfry window close.", "暂时无需处理：窗口关闭后会继续。如需提前关闭，请使用 belfry window close。"})
-	HeldMax         = two[why, int]("held_max", "{why}, and {n} {n:run waits|runs wait} for its end already", "{why}，且已有 {n} 次运行在等待其结束", nothing)
+	HeldMax   = two[why, int]("held_max", "{why}, and {n} {n:run waits|runs wait} for its end already", "{why}，且已有 {n} 次运行在等待其结束", nothing)
+	OutOfTurn = four[string, int, span, at]("out_of_turn", "pool {pool} lets {limit} {limit:run|runs} start in {per}, and no turn is left before {until}", "资源池 {pool} 每 {per} 允许启动 {limit} 次运行，{until} 之前没有空余",
+		advice{"Nothing for now: it starts when its turn comes. For more starts, raise the rate of the pool.", "暂时无需处理：轮到时会启动。如需更多启动，请提高该资源池的速率。"})
 	JobResumed      = one[string]("job_resumed", "the job was paused and resumed[ by {by}]", "任务曾[被 {by} ]暂停并恢复", nothing)
 	ScheduleChanged = one[string]("schedule_changed", "the schedule of the job was changed[ by {by}]", "任务的调度计划已[被 {by} ]修改", nothing)
 	CalendarChanged = two[string, string]("calendar_changed", "calendar {calendar} was changed[ by {by}]", "日历 {calendar} 已[被 {by} ]修改", nothing)

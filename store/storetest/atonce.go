@@ -91,6 +91,24 @@ var atOnceTests = []test{
 			}
 		}
 	}},
+	{"claims of different jobs take no more turns of a rate than there are", func(e *env) {
+		for i := range atOnceRounds {
+			name := fmt.Sprint("api", i)
+			e.rate(name, job.Slots{Rate: &job.Rate{Limit: 1, Per: job.Duration(time.Hour), Burst: 2}})
+			started := make([]bool, 6)
+			var calls []func() error
+			for n := range started {
+				a := e.trigger(e.put(fmt.Sprintf("name: j%d-%d\npolicy: {overlap: queue, queue_limit: 9, rate_key: %s}", i, n, name)))
+				calls = append(calls, func() error {
+					out, err := e.Claim(e.ctx, e.a.ID, []store.Attempt{a})
+					started[n] = err == nil && out[0].Verdict == store.Started
+					return err
+				})
+			}
+			e.must(errors.Join(atOnce(calls...)...))
+			equal(e, "claims that start", len(slices.DeleteFunc(started, func(yes bool) bool { return !yes })), 2)
+		}
+	}},
 	{"one of the last two admin tokens stays when both are revoked concurrently", func(e *env) {
 		for range atOnceRounds {
 			var calls []func() error

@@ -52,7 +52,7 @@ func Run(t *testing.T, open Open) {
 // RunJoined tests a store whose history is separate from its jobs.
 func RunJoined(t *testing.T, open Open) {
 	run(t, open,
-		keepTests, jobTests, planningTests, planClaimTests, claimTests, handoverTests, overlapTests, endTests, expectTests, membershipTests, absenceTests, historyTests, tokenTests, auditTests, faultTests, appendTests, feedTests, reportTests, eventTests, batchTests, atOnceTests, registryTests, flowTests, flowAgainTests, noteTests, windowTests,
+		keepTests, jobTests, planningTests, planClaimTests, claimTests, handoverTests, overlapTests, endTests, expectTests, membershipTests, absenceTests, historyTests, tokenTests, auditTests, faultTests, appendTests, feedTests, reportTests, eventTests, batchTests, atOnceTests, registryTests, flowTests, flowAgainTests, noteTests, windowTests, rateTests,
 	)
 	random(t, open, modelSeeds, concurrentRounds)
 }

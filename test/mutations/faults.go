@@ -24,6 +24,7 @@ const (
 	bounded      = "bounded"
 	handedOver   = "handed over"
 	windows      = "windows"
+	rates        = "rates"
 )
 
 const (
@@ -37,6 +38,16 @@ var faults = append([]fault{
 		"m.Due = b.now.Truncate(time.Millisecond)", "_ = time.Millisecond", suite, "^TestStore$/a_window"},
 	{windows, "a held run is not found by a change: it stays in the slot of its job", "internal/decide/engine/window.go",
 		"b.moveSlot(m, windowSlot+open.Window)", "_ = windowSlot", suite, "^TestStore$/a_window"},
+	{rates, "a start does not move the next turn", "internal/decide/engine/rate.go",
+		"lastOf(p.turn, lastOf(b.now, r.Due)).Add(rate.Spacing())", "lastOf(p.turn, lastOf(b.now, r.Due))", suite, "^TestStore$/rates"},
+	{rates, "a run does not wait behind the line", "internal/decide/engine/rate.go",
+		"(inTurn || !b.isLong(m))", "true", suite, "^TestStore$/rates"},
+	{rates, "a retry takes no turn", "internal/decide/engine/claim.go",
+		"line, rate := b.rateOf(j.Policy, r)\n", "line, rate := b.rateOf(j.Policy, r)\n\tif r.Last != \"\" {\n\t\trate = nil\n\t}\n", suite, "^TestStore$/rates"},
+	{rates, "a step does not compare the turn that it read", "store/internal/replica/step.go",
+		"\t\t\t\tt.saw(turnKeys + name)\n", "\t\t\t\t_ = turnKeys\n", suite, "^TestStoreThatCompares$/claims_of_different_jobs"},
+	{rates, "a moved turn is not stored", "store/internal/sqldb/catalog.go",
+		"turns.text(moved.Line).time(moved.At)", "_ = moved", "./store/sqlite", "^TestStore$/rates"},
 	{overlap, "runs that another process has written are decided about by the cache", "store/internal/sqldb/hot.go",
 		"entry.writer != nil || !isOwn(uid)", "entry.writer != nil",
 		"./store/internal/sqldb", "^TestCachedRunsAreForgottenUnlessTheyAreStored$"},

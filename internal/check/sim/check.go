@@ -61,6 +61,7 @@ func (h *History) Check(s store.Store, calm time.Time, lookAhead, late time.Dura
 	c.checkAttempts()
 	c.checkRecords()
 	c.checkOverlap()
+	c.checkRate()
 	c.checkFollowers()
 	c.checkFlows()
 	c.checkChain()
@@ -452,6 +453,35 @@ func (c *checker) checkFollowers() {
 		}
 	}
 }
+
+// checkRate: in no time do more attempts start than the rate allows, and none waits for longer than its
+// line.
+func (c *checker) checkRate() {
+	var starts []time.Time
+	for id, claims := range c.claims {
+		run := c.runs[id].run
+		if !specOf(run.Name).rated {
+			continue
+		}
+		for _, claim := range claims {
+			starts = append(starts, claim.From)
+		}
+		first := claims[0].From
+		if late := first.Sub(run.Scheduled); c.late > 0 && late > inLineMax && !c.faulty(run.Scheduled, first, true) {
+			c.problem("rate", "a run of %s of %s started %s late", run.Name, run.Scheduled, late)
+		}
+	}
+	slices.SortFunc(starts, time.Time.Compare)
+	for i, n := 0, rate.Limit+rate.Burst-1; i+n < len(starts); i++ {
+		if within := starts[i+n].Sub(starts[i]); within < time.Duration(rate.Per)-time.Duration(n)*time.Millisecond {
+			c.problem("rate", "%d attempts started within %s from %s on", n+1, within, starts[i])
+		}
+	}
+}
+
+// inLineMax bounds the time in the line of the rate: as many runs wait before one as its job's queue_limit
+// says, and the retries of those that run.
+const inLineMax = 5 * time.Minute
 
 // checkChain: each run of a chain but the last has one successor.
 func (c *checker) checkChain() {

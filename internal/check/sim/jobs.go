@@ -31,14 +31,20 @@ type spec struct {
 	handed   bool          // its attempts are handed over
 	run      string        // its work, if not a command
 	windowed bool          // the window matches it
+	rated    bool          // the rate bounds its starts
 	flowMost int           // how many runs of a flow may run at once; 0 means any number
 }
 
-// pool is the pool of the jobs that share one, with its number of slots.
+// pool is the pool of the jobs that share one, with its number of slots, and rated the pool whose rate
+// bounds the starts of others.
 const (
 	pool      = "db"
 	poolSlots = 2
+	rated     = "api"
 )
+
+// rate admits fewer runs than fall due.
+var rate = job.Rate{Limit: 6, Per: job.Duration(time.Minute), Burst: 2}
 
 // steady are jobs without edits, so that each of their occurrences must be
 // accounted for. Together with the jobs of edited they make one run a second.
@@ -62,6 +68,8 @@ var steady = map[string]spec{
 	"jitter":    {schedule: `cron: "*/30 * * * * *", jitter: 9s`, rest: `policy: {overlap: allow}`, prompt: true},
 	"first":     {schedule: `cron: "*/30 * * * * *"`, rest: `policy: {concurrency_key: db, overlap: queue, queue_limit: 5}`, most: poolSlots, gains: true},
 	"second":    {schedule: `cron: "*/30 * * * * *"`, rest: `params: {key: {default: b}}, policy: {concurrency_key: "d{{ .Param.key }}"}`, most: poolSlots, gains: true},
+	"rated":     {schedule: `cron: "*/15 * * * * *"`, rest: `policy: {rate_key: api, overlap: queue, queue_limit: 4, retry: {attempts: 2, backoff: 1s, on: [failed]}}`, most: 1, gains: true, retries: 2, rated: true},
+	"rated-not": {schedule: `cron: "5,25,45 * * * * *"`, rest: `params: {key: {default: i}}, policy: {rate_key: "ap{{ .Param.key }}", max_parallel: 3}`, most: 3, gains: true, rated: true},
 	"previous":  {schedule: `cron: "*/30 * * * * *"`, rest: `policy: {needs_previous: true, late_by: 20s, retry: {attempts: 20, backoff: 1s, on: [failed, lost]}}`, most: 1, gains: true, retries: 20, onLost: true, lateBy: 20 * time.Second},
 	"follower":  {schedule: `on: [{job: retry, outcome: finished}]`, rest: `policy: {overlap: allow}`},
 	"chain":     {schedule: `after_end: 15s`, most: 1, gains: true},
@@ -137,6 +145,9 @@ const editEvery = 6 * time.Second
 func newUser(s store.Store, random *rand.Rand, now func() time.Time) (*user, error) {
 	u := &user{store: s, random: random, now: now, schedules: map[string]string{}}
 	if _, err := s.PutDocument(context.Background(), job.Document{Pool: &job.Pool{Name: pool, Slots: job.Slots{Size: poolSlots}}}, 0, "user"); err != nil {
+		return nil, err
+	}
+	if _, err := s.PutDocument(context.Background(), job.Document{Pool: &job.Pool{Name: rated, Slots: job.Slots{Rate: &rate}}}, 0, "user"); err != nil {
 		return nil, err
 	}
 	for _, name := range slices.Sorted(maps.Keys(steady)) {

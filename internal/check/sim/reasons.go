@@ -120,6 +120,12 @@ func (c *checker) world() *truth.World {
 			of, ok := steady[name]
 			return truth.Rule{Missed: of.missed, Queue: strings.Contains(of.rest, "overlap: queue"), Replace: strings.Contains(of.rest, "overlap: replace")}, ok
 		},
+		Rate: func(of string, r *job.Run) *job.Rate {
+			if !specOf(r.Name).rated || of != job.DefaultNamespace+"/"+rated {
+				return nil
+			}
+			return &rate
+		},
 		Changed: func(name string, _ time.Time) bool {
 			_, isSteady := steady[name]
 			return !isSteady
@@ -192,15 +198,15 @@ func (c *checker) checkAbsent(r *store.Record) {
 	}
 }
 
-// isFollowed reports whether a later occurrence of the job of a record fell due in an absence of all
-// firstDue is when a run fell due before the window, if it concerns it, postponed it.
+// firstDue is when a run fell due, before a window or a line postponed it.
 func firstDue(r *job.Run) time.Time {
-	if specOf(r.Name).windowed {
+	if s := specOf(r.Name); s.windowed || s.rated {
 		return r.Scheduled
 	}
 	return r.Due
 }
 
+// isFollowed reports whether a later occurrence of the job of a record fell due in an absence of all
 // nodes: only the latest is on time.
 func (c *checker) isFollowed(r *store.Record) bool {
 	if _, ok := steady[r.Run.Name]; !ok {
@@ -238,7 +244,7 @@ func (c *checker) checkAbsences() {
 		}
 		began := map[job.ID]map[string]bool{}
 		for _, at := range c.attempts {
-			due := at.Run.Due
+			due := firstDue(&at.Run)
 			if at.Number > 1 || at.Run.Kind != job.RunScheduled || due.Before(a.from) || !due.Before(a.to) || at.Started.Before(a.to) || c.claimedOver(at.Run.ID, a) {
 				continue
 			}

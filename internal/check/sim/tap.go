@@ -258,7 +258,7 @@ func (t *Tap) settle(ctx context.Context, runs []job.ID) {
 func (t *Tap) ended(ctx context.Context) {
 	for slot, holders := range t.history.holders {
 		for id := range holders {
-			if r, err := store.ActiveRun(ctx, t.Store, id); err != nil || !r.HoldsSlot {
+			if r, err := store.ActiveRun(ctx, t.Store, id); err != nil || !r.HoldsSlot || r.Slot != slot {
 				t.history.free(slot, id)
 			}
 		}

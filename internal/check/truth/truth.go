@@ -41,6 +41,9 @@ type World struct {
 	// OnItsWay bounds how long after the end of its process a renewal arrives.
 	OnItsWay time.Duration
 
+	// Rate returns the rate of a pool that bounds a run, nil for none.
+	Rate func(pool string, r *job.Run) *job.Rate
+
 	byJob    map[job.ID][]*store.Record
 	problems []string
 }
@@ -131,7 +134,7 @@ var judges = map[string]func(*World, *statement) bool{
 	reason.Unplanned.Name:   (*World).wasDueBefore,
 	reason.StoreAway.Name:   (*World).wasUnreached, reason.AfterOutage.Name: always,
 	reason.MissedNone.Name: missedBy(job.MissedNone), reason.MissedLatest.Name: missedBy(job.MissedLatest),
-	reason.InWindow.Name: (*World).wasInWindow, reason.HeldMax.Name: is(job.OutcomeSkipped),
+	reason.InWindow.Name: (*World).wasInWindow, reason.OutOfTurn.Name: (*World).wasOutOfTurn, reason.HeldMax.Name: is(job.OutcomeSkipped),
 	reason.MissedAll.Name: missedBy(job.MissedAll), reason.MissedLate.Name: (*World).wasLateBy,
 
 	reason.JobPaused.Name: (*World).wasChanged, reason.JobDeleted.Name: (*World).wasChanged, reason.JobResumed.Name: (*World).wasChanged,
@@ -442,6 +445,52 @@ func (c *World) wasUnreached(s *statement) bool {
 		}
 	}
 	return false
+}
+
+// wasOutOfTurn checks that the starts before had used the turns up to the moment, or that another run waited
+// for one. A run that was too late in the end may have waited long before.
+func (c *World) wasOutOfTurn(s *statement) bool {
+	rate := c.Rate(s.text("pool"), &s.Run)
+	until, ok := s.at("until")
+	if rate == nil || !ok {
+		return false
+	}
+	now := s.Attempt.Ended.Add(c.Stalled) // by the clocks of two steps
+	var starts []time.Time
+	waited := false
+	for id, claims := range c.Claims {
+		run := c.run(id)
+		if run == nil || id == s.Run.ID || c.Rate(s.text("pool"), run) == nil {
+			continue
+		}
+		for _, claim := range claims {
+			if claim.Made.Before(now) {
+				starts = append(starts, claim.From)
+			} else if run.Scheduled.Before(now) {
+				waited = true
+			}
+		}
+	}
+	slices.SortFunc(starts, time.Time.Compare)
+	var turn time.Time
+	for _, at := range starts {
+		if at.After(turn) {
+			turn = at
+		}
+		turn = turn.Add(rate.Spacing())
+	}
+	return s.Attempt.Outcome == job.OutcomeMissed || until.After(s.Attempt.Ended.Add(-time.Second)) && (waited || turn.Add(-rate.Early()).After(s.Attempt.Ended))
+}
+
+// run returns a run, nil if it is unknown.
+func (c *World) run(id job.ID) *job.Run {
+	if active, ok := c.Active[id]; ok {
+		return &active.Run
+	}
+	if list := c.Records[id]; len(list) > 0 {
+		return &list[len(list)-1].Run
+	}
+	return nil
 }
 
 // wasAbsent checks that no node that took runs was renewed in the absence.

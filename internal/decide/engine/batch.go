@@ -40,7 +40,7 @@ type Batch struct {
 	bySlot    map[string][]*member
 	byJob     map[job.ID][]*member
 	more      map[string]int
-	pools     map[string]int
+	pools     map[string]pool
 	sessions  map[job.ID]*store.Session
 	followers map[string][]*Job
 	keys      map[Identity]job.ID
@@ -114,6 +114,8 @@ type Changes struct {
 	Ended    []job.ID
 	// Fill are slots that may be free for runs that the step has not read: [FillSlots] follows.
 	Fill []SlotNeed
+	// Turns are the moved turns of lines.
+	Turns []LineTurn
 	// HandOn are sessions all of whose ready runs become unassigned.
 	HandOn []job.ID
 	// Drains are set, or removed where the Drain is nil.
@@ -365,8 +367,15 @@ func (b *Batch) list(list []*member, m *member) []*member {
 // policy of their own.
 func (b *Batch) MoreWaiting(slot string, n int) { put(&b.more, slot, n) }
 
-// AddPool adds the size of a pool by its full name. An unknown pool has one slot.
-func (b *Batch) AddPool(name string, size int) { put(&b.pools, name, size) }
+// AddPool adds a pool or a line by its name in a slot, with its limits as declared and the next turn of
+// a line. What is known already stays: the step may have moved the turn.
+func (b *Batch) AddPool(name string, slots *job.Slots, turn time.Time) {
+	was := b.pools[name]
+	if len(was.by) > 0 {
+		turn = was.turn
+	}
+	put(&b.pools, name, pool{slots, turn, was.by})
+}
 
 // AddSession adds a session, which the batch does not change.
 func (b *Batch) AddSession(s *store.Session) { put(&b.sessions, s.ID, s) }
@@ -399,6 +408,7 @@ func (b *Batch) Changes() Changes {
 		b.settleDocument(j)
 	}
 	c := b.done
+	c.Turns = b.turns()
 	for _, m := range b.order {
 		m.settleFlow()
 		b.setAlert(m)
@@ -513,8 +523,11 @@ const poolSlot = "pool "
 // Runs of a job whose overlap is allow are not bounded, except backfills with a policy of their
 // own, which are counted separately.
 func (b *Batch) free(r *store.Run) int {
-	if pool, ok := strings.CutPrefix(r.Slot, poolSlot); ok {
-		return max(1, b.poolSize(pool)) - b.holders(r.Slot)
+	if name, ok := strings.CutPrefix(r.Slot, poolSlot); ok {
+		if IsLine(name) {
+			return b.freeTurns(r.Slot)
+		}
+		return b.poolSize(name) - b.holders(r.Slot)
 	}
 	p := b.jobOf(r).Policy
 	switch {
@@ -572,6 +585,10 @@ func (b *Batch) fill(key string) {
 			return
 		}
 		last = next
+		if name, pooled := PoolOfSlot(key); pooled && IsLine(name) {
+			b.giveTurn(next)
+			continue
+		}
 		next.State, next.HoldsSlot, next.Reason = job.StateReady, true, job.Reason{}
 		b.save(next)
 		if !b.handTo(&next.Run) {

@@ -55,7 +55,7 @@ func (w *world) batch() *Batch {
 	for _, k := range w.keys {
 		b.AddKey(k.Identity, k.Run)
 	}
-	b.AddPool("default/pool", 2)
+	b.AddPool("default/pool", &job.Slots{Size: 2}, time.Time{})
 	return b
 }
 

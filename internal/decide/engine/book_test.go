@@ -29,6 +29,7 @@ type book struct {
 	tokens    map[string]store.Token
 	drains    map[string]*store.Drain
 	notes     map[string]store.Note
+	turns     map[string]time.Time
 	handovers map[int64]store.Handover
 	executors []store.Registration
 	number    int64
@@ -45,7 +46,7 @@ type tried struct{ asked, noticed map[string]bool }
 func newBook(t *testing.T, tried *tried) *book {
 	return &book{
 		T: t, now: at(t, "2026-11-20T12:00:00Z"), jobs: map[job.ID]Job{}, runs: map[job.ID]store.Run{}, sessions: map[job.ID]store.Session{},
-		over: map[job.ID]bool{}, keys: map[Identity]job.ID{}, documents: Documents{}, tokens: map[string]store.Token{}, drains: map[string]*store.Drain{}, notes: map[string]store.Note{},
+		over: map[job.ID]bool{}, keys: map[Identity]job.ID{}, documents: Documents{}, tokens: map[string]store.Token{}, drains: map[string]*store.Drain{}, notes: map[string]store.Note{}, turns: map[string]time.Time{},
 		handovers: map[int64]store.Handover{}, tried: tried,
 	}
 }
@@ -186,8 +187,8 @@ func (k *book) load(n *Need, b *Batch) {
 		}
 	}
 	for i := range n.Slots {
-		if name, _ := PoolOfSlot(n.Slots[i].Key); k.documents[job.KindPool][name].Pool != nil {
-			b.AddPool(name, k.documents[job.KindPool][name].Pool.Slots.Size)
+		if name, ok := PoolOfSlot(n.Slots[i].Key); ok {
+			b.AddPool(name, k.documents.Slots(name), k.turns[name])
 		}
 	}
 	for _, r := range k.inOrder(func(r *store.Run) bool {
@@ -301,6 +302,9 @@ func (k *book) write(c *Changes) {
 		if k.drains[d.Node] = d.Drain; d.Drain == nil {
 			delete(k.drains, d.Node)
 		}
+	}
+	for _, moved := range c.Turns {
+		k.turns[moved.Line] = moved.At
 	}
 	for _, n := range c.Notes {
 		n.Version++

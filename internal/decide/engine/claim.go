@@ -63,7 +63,29 @@ func (b *Batch) Claim(s *store.Session, a store.Attempt) store.ClaimOutcome {
 	if open, yes := b.windowOver(j, r, b.now); yes {
 		return b.inWindow(j, m, &open)
 	}
-	if r.HoldsSlot && (!r.First.IsZero() || r.Slot == j.Policy.SlotKey(&r.Run, s.Node)) {
+	held := r.HoldsSlot && (!r.First.IsZero() || r.Slot == j.Policy.SlotKey(&r.Run, s.Node))
+	line, rate := b.rateOf(j.Policy, r)
+	if rate == nil {
+		return b.contend(j, m, s, a, held)
+	}
+	if out, yes := b.limited(j, m, s, line, held); yes {
+		return out
+	}
+	hadTurn := r.HoldsSlot && r.Slot == line
+	r.HoldsSlot = held
+	out := b.contend(j, m, s, a, held)
+	if hadTurn && out.Verdict == store.Early {
+		b.moveSlot(m, line)
+		r.HoldsSlot = true
+	}
+	b.fill(line)
+	return out
+}
+
+// contend decides whether a run gets its slot, or holds it.
+func (b *Batch) contend(j *Job, m *member, s *store.Session, a store.Attempt, held bool) store.ClaimOutcome {
+	r := &m.Run
+	if held {
 		return b.take(j, m, s, a)
 	}
 	b.giveUp(m) // the job has another slot now
@@ -188,7 +210,7 @@ func (b *Batch) expired(j *Job, r *store.Run, s *store.Session) (outcome job.Out
 		return job.OutcomeMissed, reason.CouldStart.Of(r.LateAfter, b.afterOutage(s, r, r, why)), true
 	}
 	if r.Kind == job.RunScheduled && r.First.IsZero() && r.Overlap == "" && b.now.After(r.Due) {
-		if why, yes := SettledByMissed(j.Policy.Missed, r.Due, r.NextDue, b.absences()); yes {
+		if why, yes := SettledByMissed(j.Policy.Missed, firstDue(r), r.NextDue, b.absences()); yes {
 			return job.OutcomeMissed, why, true
 		}
 	}
@@ -202,6 +224,7 @@ func (b *Batch) expired(j *Job, r *store.Run, s *store.Session) (outcome job.Out
 // take starts an attempt in its slot.
 func (b *Batch) take(j *Job, m *member, s *store.Session, a store.Attempt) store.ClaimOutcome {
 	r := &m.Run
+	b.spend(j, r)
 	if b.toBegin(j, m) != nil {
 		b.beginFlow(j, m)
 		return b.answer(store.Taken, m) // its steps run instead

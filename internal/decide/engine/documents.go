@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
@@ -108,6 +109,7 @@ func (o *PutDocument) Need(b *Batch, n *Need) {
 		}
 	case job.KindPool:
 		b.lookHeld(n, PoolSlot(full))
+		b.lookHeld(n, PoolSlot(inLine+full))
 	case job.KindWindow:
 		b.lookHeld(n, windowSlot+full)
 	}
@@ -145,7 +147,8 @@ func (o *PutDocument) Decide(b *Batch) error {
 			return err
 		}
 	case job.KindPool:
-		b.AddPool(full, o.Put.Pool.Slots.Size)
+		b.AddPool(full, &o.Put.Pool.Slots, time.Time{})
+		b.AddPool(inLine+full, &o.Put.Pool.Slots, b.pools[inLine+full].turn)
 		b.Refill(full)
 	case job.KindWindow:
 		b.freeHeld(windowSlot + full)

@@ -497,25 +497,27 @@ func (b *Batch) Refit(j *Job) {
 // members of the slot.
 func (b *Batch) Refill(pool string) {
 	b.fill(PoolSlot(pool))
+	b.redate(PoolSlot(inLine + pool))
+	b.fill(PoolSlot(inLine + pool))
 }
 
 // PoolSlot returns the slot key of a pool, and [PoolOfSlot] its inverse.
 func PoolSlot(pool string) string { return poolSlot + pool }
 
-// PoolSize returns the declared size of a pool, 0 for none: its own, or that of a pool whose size counts
-// for each key.
-func (d Documents) PoolSize(full string) int {
-	pools := d[job.KindPool]
+// Slots returns the declared limits of a pool or of the line of its rate, nil for none: its own, or
+// those of a pool whose limits count for each key.
+func (d Documents) Slots(name string) *job.Slots {
+	pools, full := d[job.KindPool], strings.TrimPrefix(name, inLine)
 	if own, ok := pools[full]; ok {
-		return own.Pool.Slots.Size
+		return &own.Pool.Slots
 	}
 	for end := len(full) - 1; end > 0 && full[end] != '/'; end-- {
 		if !strings.ContainsRune("-._", rune(full[end])) {
 			continue
 		}
 		if of, ok := pools[full[:end]]; ok && of.Pool.Slots.PerKey {
-			return of.Pool.Slots.Size
+			return &of.Pool.Slots
 		}
 	}
-	return 0
+	return nil
 }

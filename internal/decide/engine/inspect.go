@@ -191,7 +191,7 @@ func (o *Inspect) runs(b *Batch, j *Job) {
 				b.save(m)
 				b.done.Hints |= store.HintRuns
 			})
-		} else if j.Policy.Contends(&m.Run) && b.waits(m) && b.free(&m.Run) > 0 {
+		} else if j.Policy.Contends(&m.Run) && b.waits(m) && b.free(&m.Run) > 0 && !b.moves(m.Slot) {
 			o.damage(CheckSlots, object, "it waits, and its slot is free", "hand the slot to the run that is due first", func() { b.fill(m.Slot) })
 		}
 	}

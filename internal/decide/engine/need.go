@@ -414,10 +414,22 @@ func (b *Batch) allSessions() map[job.ID]*store.Session {
 	return b.sessions
 }
 
-func (b *Batch) poolSize(name string) int {
+func (b *Batch) poolOf(name string) pool {
 	_, ok := b.facts.slots[PoolSlot(name)]
 	b.missing(ok, "pool", name)
 	return b.pools[name]
+}
+
+// poolSize returns the size of a pool: one if it is undeclared, and none with a rate alone.
+func (b *Batch) poolSize(name string) int {
+	switch slots := b.poolOf(name).slots; {
+	case slots == nil:
+		return 1
+	case slots.Size == 0:
+		return math.MaxInt
+	default:
+		return slots.Size
+	}
 }
 
 // lookMembers requests the needs of the runs of a batch: their jobs; for a shard the followers of
@@ -592,6 +604,9 @@ func (b *Batch) lookAround(n *Need, m *member, node string) {
 		if key := p.SlotKey(&m.Run.Run, node); key != m.Slot {
 			all = b.lookSlot(n, key, &m.Run) && all
 		}
+	}
+	if m.State == job.StateReady {
+		all = b.lookRate(n, j.Policy, &m.Run) && all
 	}
 	switch {
 	case j.Policy.endNeedsWhole():

@@ -36,7 +36,10 @@ type Policy struct {
 	MaxParallel int
 	Pool        string // "namespace/name", or "" for none
 	// Key is set instead of Pool if the parameters of a run decide.
-	Key           *job.Key
+	Key *job.Key
+	// Rate names the pool whose rate bounds starts, if it is not that of the slots, or RateKey does.
+	Rate          string
+	RateKey       *job.Key
 	Missed        job.Missed
 	LateBy        time.Duration
 	NeedsPrevious bool
@@ -125,13 +128,8 @@ func CompilePolicy(filled *job.Job) *Policy {
 	for _, up := range s.On {
 		p.On = append(p.On, Upstream{Job: qualified(filled.Namespace, up.Job), Outcome: cmp.Or(up.Outcome, job.OnSucceeded)})
 	}
-	if key := policy.ConcurrencyKey; job.IsTemplate(key) {
-		if p.Key, _ = filled.CompileKey(key); p.Key == nil { // validation should have refused it
-			p.Pool = qualified(filled.Namespace, "broken")
-		}
-	} else if key != "" {
-		p.Pool = qualified(filled.Namespace, key)
-	}
+	p.Pool, p.Key = compileKey(filled, policy.ConcurrencyKey)
+	p.Rate, p.RateKey = compileKey(filled, policy.RateKey)
 	if late := policy.LateBy; late != nil && *late != job.Forever {
 		p.LateBy = time.Duration(*late)
 	}
@@ -155,6 +153,20 @@ func CompilePolicy(filled *job.Job) *Policy {
 		p.RetryExitCodes = retry.ExitCodes
 	}
 	return p
+}
+
+// compileKey returns the pool that a key names, or how the parameters of a run do.
+func compileKey(filled *job.Job, key string) (pool string, byParams *job.Key) {
+	switch {
+	case key == "":
+	case !job.IsTemplate(key):
+		pool = qualified(filled.Namespace, key)
+	default:
+		if byParams, _ = filled.CompileKey(key); byParams == nil { // validation should have refused it
+			pool = qualified(filled.Namespace, "broken")
+		}
+	}
+	return pool, byParams
 }
 
 func valueOf[T any](p *T) (v T) {

@@ -59,6 +59,7 @@ var jobTexts = []text{
 	{"job.pool", "Shares slots", "共享槽位"},
 	{"job.pool_title", "Pool {name}", "资源池 {name}"},
 	{"job.pool_use", "{n} of {size} in use", "已占用 {n}/{size}"},
+	{"job.pool_use_any", "{n} in use", "已占用 {n}"},
 	{"job.pool_use_least", "at least {n} of {size} in use", "至少占用 {n}/{size}"},
 	{"job.pool_more", "{n} more holds a slot|{n} more hold a slot", "另有 {n} 个运行占用槽位"},
 	{"job.pool_waiting", "{n} waits for a slot|{n} wait for a slot", "{n} 个运行等待槽位"},

@@ -240,8 +240,10 @@ func (c Caller) mayName(r Right, d job.Document, pointer string) error {
 	j.Namespace = cmp.Or(j.Namespace, job.DefaultNamespace)
 	refer("schedule.on", engine.Follows(&j)...)
 	refer("schedule", engine.Calendars(&j)...)
-	if pool := j.Policy.ConcurrencyKey; strings.Contains(pool, "/") {
-		refer("policy.concurrency_key", pool)
+	for _, key := range [...]struct{ field, pool string }{{"policy.concurrency_key", j.Policy.ConcurrencyKey}, {"policy.rate_key", j.Policy.RateKey}} {
+		if strings.Contains(key.pool, "/") {
+			refer(key.field, key.pool)
+		}
 	}
 	if len(refused.Errors) == 0 {
 		return nil

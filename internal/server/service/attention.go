@@ -235,14 +235,20 @@ func (s *Attention) occurrences(ctx context.Context, of scope, now time.Time) (l
 	return list, nil
 }
 
+// isLate reports whether a ready run should have started: one that waits for the end of a window or for
+// its turn is due then.
+func isLate(r *store.Run, now time.Time) bool {
+	waits := reason.InWindow.Is(r.Reason) || reason.OutOfTurn.Is(r.Reason)
+	return r.Due.Before(now.Add(-lateAfter)) || r.IsPostponed() && !waits
+}
+
 // late finds jobs with due runs that do not start, and the reasons.
 func (s *Attention) late(ctx context.Context, of scope, now time.Time) (list []client.Attention, err error) {
 	runs, err := of.active(ctx, s.runs.store, store.ActiveQuery{State: job.StateReady, Limit: lateLookMax})
 	if err != nil {
 		return nil, err
 	}
-	before := now.Add(-lateAfter)
-	runs = slices.DeleteFunc(runs, func(r store.Run) bool { return r.Due.After(before) && !r.IsPostponed() || reason.InWindow.Is(r.Reason) })
+	runs = slices.DeleteFunc(runs, func(r store.Run) bool { return !isLate(&r, now) })
 	if err := s.runs.explain(ctx, runs); err != nil {
 		return nil, err
 	}

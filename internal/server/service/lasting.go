@@ -81,7 +81,7 @@ func (s *Attention) lateRuns(ctx context.Context, l *notification.Lasting, now t
 	}
 	late := runs[:0]
 	for i := range runs {
-		if runs[i].Due.Before(now.Add(-lateAfter)) || runs[i].IsPostponed() {
+		if isLate(&runs[i], now) {
 			late = append(late, runs[i])
 		}
 	}

@@ -16,8 +16,9 @@ const poolLook = 1000
 
 // PoolUse is what the slots of a pool are used for.
 type PoolUse struct {
-	Size int
-	// Held is how many runs hold a slot, and Waiting how many wait for one.
+	Size int // 0 without a bound
+	Rate *job.Rate
+	// Held is how many runs hold a slot, and Waiting how many wait for one or for their turn to start.
 	Held, Waiting int
 	// Holds and Waits are the runs that the caller may see, by due time.
 	Holds, Waits []client.Run
@@ -41,7 +42,9 @@ func (s *Runs) PoolUse(ctx context.Context, who Caller, pool Name) (PoolUse, err
 	for _, d := range declared {
 		all.Put(d)
 	}
-	use.Size = max(use.Size, all.PoolSize(pool.String()))
+	if slots := all.Slots(pool.String()); slots != nil {
+		use.Size, use.Rate = slots.Size, slots.Rate
+	}
 	runs, err := s.store.ListActive(ctx, store.ActiveQuery{Limit: poolLook})
 	if err != nil {
 		return use, err
@@ -49,15 +52,17 @@ func (s *Runs) PoolUse(ctx context.Context, who Caller, pool Name) (PoolUse, err
 	use.More = len(runs) == poolLook
 	for i := range runs {
 		r := &runs[i]
-		if of, ok := engine.PoolOfSlot(r.Slot); !ok || of != pool.String() {
+		name, ok := engine.PoolOfSlot(r.Slot)
+		of, isLine := engine.PoolOfLine(name)
+		if !ok || of != pool.String() {
 			continue
 		}
 		var list *[]client.Run
 		switch {
-		case r.HoldsSlot:
+		case r.HoldsSlot && !isLine:
 			use.Held++
 			list = &use.Holds
-		case r.State == job.StateWaiting && !r.AwaitsPrevious:
+		case isLine && r.HoldsSlot, r.State == job.StateWaiting && !r.AwaitsPrevious:
 			use.Waiting++
 			list = &use.Waits
 		default:

@@ -107,6 +107,9 @@ func endedRun(r *store.Record) client.Run {
 // slotOf describes the slot that a run needs, and its pool.
 func slotOf(r *job.Run, key string) (slot, pool string) {
 	if pool, ok := engine.PoolOfSlot(key); ok {
+		if of, isLine := engine.PoolOfLine(pool); isLine {
+			return "rate:" + of, of
+		}
 		return "pool:" + pool, pool
 	}
 	if own, ok := strings.CutPrefix(key, r.JobUID.String()); ok {

@@ -463,6 +463,12 @@ func (s *site) pool(p *page, v *jobView) error {
 	default:
 		v.Again = poolAgain
 		v.Pool = &poolView{Name: name.String(), Lanes: link.Link, Use: p.T("job.pool_use", "n", use.Held, "size", use.Size)}
+		if use.Size == 0 {
+			v.Pool.Use = p.T("job.pool_use_any", "n", use.Held)
+		}
+		if use.Rate != nil {
+			v.Pool.Use += ", " + rateText(p, use.Rate)
+		}
 		if use.More && use.Held < use.Size {
 			v.Pool.Use = p.T("job.pool_use_least", "n", use.Held, "size", use.Size)
 		}

@@ -3,6 +3,7 @@ package web
 import (
 	"cmp"
 	"context"
+	"strings"
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/server/service"
@@ -76,15 +77,27 @@ func (s *site) shared(p *page) error {
 	return p.show("shared", v)
 }
 
+// rateText describes the rate of a pool.
+func rateText(p *page, rate *job.Rate) string {
+	return p.T("shared.rate", "n", rate.Limit, "per", rate.Per.String())
+}
+
 func (p *page) sharedRow(d job.Document) (row sharedRow, err error) {
 	row.Name = d.FullName()
 	switch {
 	case d.Calendar != nil:
 		row.Description, row.Version = clean(d.Calendar.Description), d.Calendar.Version
 	case d.Pool != nil:
-		row.Description, row.Version, row.Text = clean(d.Pool.Description), d.Pool.Version, p.T("shared.slots", "n", d.Pool.Slots.Size)
-		if d.Pool.Slots.PerKey {
-			row.Text = p.T("shared.slots_each", "n", d.Pool.Slots.Size)
+		row.Description, row.Version = clean(d.Pool.Description), d.Pool.Version
+		var limits []string
+		if n := d.Pool.Slots.Size; n > 0 {
+			limits = append(limits, p.T("shared.slots", "n", n))
+		}
+		if rate := d.Pool.Slots.Rate; rate != nil {
+			limits = append(limits, rateText(p, rate))
+		}
+		if row.Text = strings.Join(limits, ", "); d.Pool.Slots.PerKey {
+			row.Text = p.T("shared.each", "limits", row.Text)
 		}
 	case d.Window != nil:
 		row.Description, row.Version, row.Text = clean(d.Window.Description), d.Window.Version, cmp.Or(string(d.Window.Action), string(job.WindowHold))+" "+d.Window.For.String()

@@ -51,6 +51,9 @@ func (w *writer) commit(c *engine.Changes) *commit {
 		}
 	}
 	w.markSlots(c, of)
+	for _, moved := range c.Turns {
+		w.t.b.set(&of(moved.By[0]).Txn, turnKeys+moved.Line, &turn{moved.At})
+	}
 	w.records(c, of)
 	handed := w.handovers(c, of)
 	for i := range c.Keys {

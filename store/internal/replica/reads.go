@@ -384,6 +384,11 @@ func (b *Backend) Sweep(ctx context.Context, now time.Time, forgotten []job.ID) 
 				remove(key)
 			}
 		}
+		for line, at := range s.turns {
+			if len(t.Deletes) < sweepMax && at.Before(now) {
+				remove(turnKeys + line)
+			}
+		}
 		for uid := range s.deleted {
 			c := s.cells[uid]
 			if len(t.Deletes) < sweepMax && now.Sub(c.job.Changed) > store.TombstoneLife && len(c.runs)+c.apart == 0 {

@@ -45,6 +45,7 @@ const (
 	followsKey   = Copied + "x/f"  // which jobs follow which, and which calendars they name
 	documentsKey = Copied + "x/y"  // documents, tokens and drains
 	slotKeys     = Copied + "x/p/" // the runs in a pool's slot
+	turnKeys     = Copied + "x/t/" // the next turn of a line
 
 	definitionKeys = "d/" // by uid and version
 	auditKeys      = "a/" // by number
@@ -225,6 +226,11 @@ type renewal struct {
 // numbers are the last numbers in use.
 type numbers struct{ audit, feed int64 }
 
+// turn is the next turn of a line.
+type turn struct{ at time.Time }
+
+func codeTurn(c *coder, t *turn) { c.time(&t.at) }
+
 func codeNumbers(c *coder, n *numbers) { c.int64(&n.audit); c.int64(&n.feed) }
 
 // signal is the process of a commit, and the reasons for other processes to poll.
@@ -268,6 +274,7 @@ type state struct {
 	runs    map[job.ID]*store.Run
 	index   ledger.RunIndex
 	apart   map[job.ID]*btree.BTreeG[*store.Run] // runs with keys of their own, by job
+	turns   map[string]time.Time                 // of lines, by their names
 	slots   map[string]*slotRuns                 // runs in the slots of pools, and runs apart, by slot
 	alarms  *btree.BTreeG[*store.Run]            // by AlertAt
 	late    *btree.BTreeG[*store.Run]            // runs that do not run, by LateAfter
@@ -336,7 +343,7 @@ func newState(apart bool) *state {
 		names:    btree.NewG(degree, func(a, b jobName) bool { return a.full < b.full }),
 		sessions: map[job.ID]*store.Session{}, over: map[job.ID]bool{}, renewals: map[job.ID]renewal{},
 		documents: engine.Documents{}, tokens: map[string]store.Token{}, drains: map[string]*store.Drain{},
-		runs: map[job.ID]*store.Run{}, apart: map[job.ID]*btree.BTreeG[*store.Run]{}, slots: map[string]*slotRuns{}, touched: map[job.ID]bool{},
+		runs: map[job.ID]*store.Run{}, apart: map[job.ID]*btree.BTreeG[*store.Run]{}, slots: map[string]*slotRuns{}, turns: map[string]time.Time{}, touched: map[job.ID]bool{},
 		alarms: by(func(r *store.Run) time.Time { return r.AlertAt }), late: by(func(r *store.Run) time.Time { return r.LateAfter }),
 		suspect: map[job.ID]*store.Run{}, fitted: map[job.ID]fitMask{},
 		followers: map[string]map[job.ID]bool{}, naming: map[string]map[job.ID]bool{},
@@ -416,6 +423,8 @@ func (s *state) install(p *Pair) {
 		s.handovers.last = int64(is)
 	case *numbers:
 		s.numbers = *is
+	case *turn:
+		s.turns[strings.TrimPrefix(p.Key, turnKeys)] = is.at
 	}
 }
 
@@ -474,6 +483,8 @@ func (s *state) decode(p *Pair) (any, error) {
 		return n, err
 	case key == numbersKey:
 		return decoded(p, codeNumbers)
+	case strings.HasPrefix(key, turnKeys):
+		return decoded(p, codeTurn)
 	case key == signalKey:
 		return decoded(p, codeSignal)
 	}
@@ -524,6 +535,8 @@ func (s *state) remove(key string, now time.Time) {
 		s.members.Store(nil)
 	case strings.HasPrefix(key, renewalKeys):
 		delete(s.renewals, idIn(key, renewalKeys))
+	case strings.HasPrefix(key, turnKeys):
+		delete(s.turns, strings.TrimPrefix(key, turnKeys))
 	case strings.HasPrefix(key, tokenKeys):
 		delete(s.tokens, strings.TrimPrefix(key, tokenKeys))
 	case strings.HasPrefix(key, drainKeys):

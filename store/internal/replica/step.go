@@ -371,7 +371,10 @@ func (t *tx) slot(need *engine.SlotNeed, b *engine.Batch, f *loadResult, now tim
 		t.saw(slotKeys + need.Key)
 		t.saw(documentsKey)
 		if name, ok := engine.PoolOfSlot(need.Key); ok {
-			b.AddPool(name, s.documents.PoolSize(name))
+			if engine.IsLine(name) {
+				t.saw(turnKeys + name)
+			}
+			b.AddPool(name, s.documents.Slots(name), s.turns[name])
 		}
 	} else if !need.Job.IsZero() {
 		t.sawCell(need.Job)

@@ -37,6 +37,8 @@ func (p *Pair) encoded() []byte {
 		return is.uid[:]
 	case *engine.Key:
 		return encode(is, codeKey, 96)
+	case *turn:
+		return encode(is, codeTurn, 16)
 	case *session:
 		return encode(is, codeSession, 256)
 	case *renewal:

@@ -83,7 +83,7 @@ var tokenRows = &Table{Name: "tokens", Key: 1, Columns: []Column{
 	{"name", Text}, {"hash", Blob}, {"role", Text}, {"namespace", Text}, {"created", Int}, {"made_by", Text}, {"expires", Int}, {"last_used", Int}, {"terms", Text},
 }}
 
-// writeDocuments writes documents, tokens and notes.
+// writeDocuments writes documents, tokens, notes and the turns of lines.
 func (st *step) writeDocuments(c *engine.Changes) error {
 	if err := st.markWindows(c); err != nil {
 		return err
@@ -100,6 +100,13 @@ func (st *step) writeDocuments(c *engine.Changes) error {
 	for i := range c.Tokens {
 		t := &c.Tokens[i]
 		tokens.text(t.Name).blob(t.Hash[:]).text(string(t.Role)).text(t.Namespace).time(t.Created).text(t.By).time(t.Expires).time(t.LastUsed).text(t.TermsText())
+	}
+	turns := st.rows(poolTurns, len(c.Turns))
+	for _, moved := range c.Turns {
+		turns.text(moved.Line).time(moved.At)
+	}
+	if err := st.writeRows(Upsert, turns); err != nil {
+		return err
 	}
 	for _, n := range c.Notes {
 		if err := st.writeNote(n); err != nil {

@@ -168,10 +168,10 @@ func (st *step) planLocks(n *engine.Need) (*lockPlan, error) {
 			continue
 		}
 		p := d.document.Policy
-		if len(n.Runs) > 0 && p.Key != nil {
+		if len(n.Runs) > 0 && p.ByParams() {
 			remember(&keyed, uid)
-		} else if len(n.Runs) > 0 && p.Pool != "" {
-			remember(&f.pools, p.Pool)
+		} else if len(n.Runs) > 0 {
+			st.planPools(f, p, &job.Run{})
 		}
 		if contended[uid] {
 			names = append(names, d.document.Filled.FullName())
@@ -208,10 +208,21 @@ func (st *step) planKeys(n *engine.Need, f *lockPlan, keyed map[job.ID]bool) err
 			remember(&f.pools, pool)
 		}
 		if d, _ := st.s.definitions.Get(r.JobUID); d != nil {
-			remember(&f.pools, d.document.Policy.PoolOf(&r.Run))
+			st.planPools(f, d.document.Policy, &r.Run)
 		}
 	}
 	return q.Err()
+}
+
+// planPools adds the pools and lines of a run, by the pools that this process last saw.
+func (st *step) planPools(f *lockPlan, p *engine.Policy, r *job.Run) {
+	var seen engine.Documents
+	if all := st.s.pools.Load(); all != nil {
+		seen = *all
+	}
+	for _, name := range p.PoolsOf(r, seen) {
+		remember(&f.pools, name)
+	}
 }
 
 // lockPools locks pools, creates missing ones, and finds the jobs with runs in them.
@@ -249,7 +260,10 @@ func (st *step) lockPools(f *lockPlan) error {
 	return err
 }
 
-var poolNames = &Table{Name: "pools", Key: 1, Columns: []Column{{"name", Text}}}
+var (
+	poolNames = &Table{Name: "pools", Key: 1, Columns: []Column{{"name", Text}}}
+	poolTurns = &Table{Name: "pools", Key: 1, Columns: []Column{{"name", Text}, {"turn", Int}}}
+)
 
 // lockJobs locks jobs, in the order of their uids, and reads in the same message the sessions, the
 // clock, the runs of the step and the runs in the slots of their jobs.

@@ -398,18 +398,30 @@ func (st *step) loadSlots(n *engine.Need, b *engine.Batch) error {
 	return nil
 }
 
-// loadPools adds the sizes of the pools of some slots.
+// loadPools adds the pools of some slots, and the lines with their turns.
 func (st *step) loadPools(b *engine.Batch, slots []string) error {
 	all, err := st.documents(job.KindPool)
 	if err != nil {
 		return err
 	}
+	st.s.pools.Store(&all)
+	var lines []string
 	for _, key := range slots {
 		if name, ok := engine.PoolOfSlot(key); ok {
-			b.AddPool(name, all.PoolSize(name))
+			if b.AddPool(name, all.Slots(name), time.Time{}); engine.IsLine(name) {
+				lines = append(lines, name)
+			}
 		}
 	}
-	return nil
+	if len(lines) == 0 {
+		return nil
+	}
+	q := st.query("select name, turn from pools where name in (?*)", lines)
+	for q.Next() {
+		name := q.Text()
+		b.AddPool(name, all.Slots(name), q.time())
+	}
+	return q.Err()
 }
 
 func latest(a, b time.Time) time.Time {

@@ -45,6 +45,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/decide/engine"
 	"github.com/belfry-cron/belfry/internal/events"
 	"github.com/belfry-cron/belfry/internal/sys/cache"
 	"github.com/belfry-cron/belfry/job"
@@ -122,17 +123,19 @@ type backend struct {
 	definitions cache.Map[job.ID, *definition]   // committed definitions, by the uid of the job
 	abouts      cache.Map[job.ID, store.Session] // the constant fields of sessions
 	windows     atomic.Pointer[markedWindows]
-	follows     following
-	puts        puts
-	hot         hot
-	dues        dues
-	process     int64 // names this process in job_state.cached_by
-	guard       bool
-	steps       sync.Pool // of *step
-	tidying     tidying
-	expiring    expiring
-	consumers   consumers
-	feedSwept   struct { // last check of the feed's bounds
+	// pools are the pools that a step read last, to plan locks.
+	pools     atomic.Pointer[engine.Documents]
+	follows   following
+	puts      puts
+	hot       hot
+	dues      dues
+	process   int64 // names this process in job_state.cached_by
+	guard     bool
+	steps     sync.Pool // of *step
+	tidying   tidying
+	expiring  expiring
+	consumers consumers
+	feedSwept struct { // last check of the feed's bounds
 		sync.Mutex
 		at time.Time
 	}

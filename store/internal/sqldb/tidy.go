@@ -211,16 +211,16 @@ func (s *backend) Sweep(ctx context.Context, now time.Time, forgotten []job.ID) 
 // poolsKept is how many pools keep their rows while no run needs them: more come from parameters.
 const poolsKept = 1000
 
-// removePools removes the rows of pools that no run needs. A step that locks such a pool makes its row
+// removePools removes the rows of pools that no run needs, and of lines whose turn is past. A step that locks such a pool makes its row
 // again.
-func (t *tx) removePools(time.Time) (more bool, err error) {
+func (t *tx) removePools(now time.Time) (more bool, err error) {
 	if n, err := t.number("select count(*) from pools"); err != nil || n <= poolsKept {
 		return false, err
 	}
 	seen := &t.s.tidying
 	seen.mu.Lock()
 	defer seen.mu.Unlock()
-	names, err := t.texts("select name from pools where name > ? order by name limit ?", seen.pools, int64(tidyMax))
+	names, err := t.texts("select name from pools where name > ? and turn < ? order by name limit ?", seen.pools, columns.Nanos(now), int64(tidyMax))
 	if err != nil {
 		return false, err
 	}

@@ -1,0 +1,2 @@
+-- When the next start of a line is due by its rate.
+alter table pools add column turn integer not null default 0;
