@@ -47,6 +47,10 @@ type NotifiedEvent struct {
 	Last  time.Time  `json:"last" doc:"When the latest was."`
 	Over  time.Time  `json:"over,omitzero" doc:"When it was over."`
 	Text  string     `json:"text,omitempty" doc:"The reason, in words."`
+	Cause string     `json:"cause,omitempty" doc:"The failure in the words of the work, as cause of runs."`
+	// TextCode and TextArgs are the reason for programs.
+	TextCode string          `json:"text_code,omitempty" doc:"The same for programs, as reason_code of runs."`
+	TextArgs *job.ReasonArgs `json:"text_args,omitempty" doc:"The arguments of the code by name."`
 }
 
 // Delivery is the state of a channel's deliveries.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
 )
 
 // The goals of the API.
@@ -120,7 +121,7 @@ func makeHistory(ctx context.Context, path string, jobs, runs int) (err error) {
 	defer func() { err = errors.Join(err, db.Close()) }()
 	step := int64(historySpan) / int64(runs)
 	first := time.Now().Add(-historySpan).UnixNano()
-	return execAll(ctx, db, []string{
+	return execAll(ctx, db, append([]string{
 		"begin immediate",
 		fmt.Sprintf(`with recursive i(i) as (select 0 union all select i + 1 from i where i < %d - 1),
 			r as (select i, %d + i * %d as ended, iif(i %% 10 = 0, i / 10 %% 100, i * 7919 %% %d) + 1 as job, i %% 100 = 50 as failed from i)
@@ -129,8 +130,19 @@ func makeHistory(ctx context.Context, path string, jobs, runs int) (err error) {
 			select ended, belfry_id(ended), 1, job, 1, iif(failed, 2, 1), 0, '', 0, 0, 1, 1, ended - 1000000000, ended - 1000000000,
 				1, 0, ended - 990000000, 'bench', belfry_id(), iif(failed, 'exit code 1', ''), failed, '', 0, '', x'', 1, 0, 0, 120
 			from r`, runs, first, step, jobs),
-		"commit",
-	})
+	}, append(countHistory(), "commit")...))
+}
+
+// countHistory returns the statements that count finished runs by slices, as a node does that has been running; the latest
+// slices are left to it.
+func countHistory() []string {
+	until := time.Now().Add(-time.Hour).Truncate(store.Slice).UnixNano()
+	return []string{
+		fmt.Sprintf(`insert into slices (slice, job, outcome, occurrences, took, longest)
+			select h.ended - h.ended %% %d, h.job, h.outcome, sum(h.occurrences), sum(h.ended - h.started), max(h.ended - h.started)
+			from history h where h.ended < %d group by 1, 2, 3`, int64(store.Slice), until),
+		fmt.Sprintf("update counters set value = %d where name = 'slices'", until),
+	}
 }
 
 // apiOnServer measures the API with jobs on a database server.

@@ -106,8 +106,12 @@ func fillPostgres(ctx context.Context, p place, jobs, runs int) error {
 	if err != nil {
 		return err
 	}
-	_, err = pool.Exec(ctx, "analyze")
-	return err
+	for _, statement := range append(countHistory(), "analyze") {
+		if _, err := pool.Exec(ctx, statement); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // uiPage is a page of the web UI.

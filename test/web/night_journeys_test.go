@@ -77,6 +77,12 @@ func TestJourneysOfTheNight(t *testing.T) {
 	j.press(`document.querySelector('#why ` + change + `')`)
 	j.until("the change", `location.pathname.endsWith("/definition") && [...document.querySelectorAll(".diff .add, .diff2 .add")].some(line => line.textContent.includes("/v3/prices.csv"))`)
 	j.took("see the change since it worked", 1)
+	j.open("/audit?object=" + changed)
+	j.until("the links to the runs that a person started", `document.querySelectorAll('#list a[href^="/runs/"]').length >= 3`)
+	j.open("/jobs/" + changed + "/statistics")
+	j.until("the description below the name", `document.querySelector(".head .desc")?.textContent.startsWith("Imports the prices")`)
+	j.open("/notifications")
+	j.until("the cause of what was not delivered", `[...document.querySelectorAll("#notices .why")].some(why => why.textContent.includes("canceling statement due to user request"))`)
 	j.open("/jobs/" + changed)
 	j.until("the cause on the page of the job", `document.querySelector("#since")?.textContent.includes("exit status 1: error: feed.csv: 0 rows")`)
 
@@ -103,6 +109,9 @@ func TestJourneysOfTheNight(t *testing.T) {
 	}
 	if names := value[string](b, `[...document.querySelectorAll("#items td.nm")].slice(0, 4).map(td => td.textContent).join(" ")`); names != "part-077 part-081 part-102 part-001" {
 		t.Errorf("the items of the step are %q", names)
+	}
+	if why := value[string](b, `[...document.querySelectorAll("#items td.fill")].slice(1, 3).map(td => td.textContent).join("; ")`); why != `exit status 1: pq: duplicate key value violates unique constraint "orders_2026_11_27_pkey"; exit status 1: s3: GetObject part-102.csv.gz: connection reset by peer` {
+		t.Errorf("the items of the step failed by %s", why)
 	}
 	if height := value[int](b, `document.documentElement.scrollHeight`); height > 6000 {
 		t.Errorf("the page of a flow of 120 steps is %d px high", height)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/internal/server/i18n"
 )
 
@@ -33,7 +34,7 @@ type auditRow struct {
 	Kind         string // the action, to filter by
 	Version      int64
 	Fields       []fieldChange
-	Compare      string
+	Compare, Run string
 	Client, From string
 	Group        string
 	// Others are the changes of the same request, which are shown as one entry that opens.
@@ -114,7 +115,11 @@ func auditQuery(q *client.AuditQuery) string {
 }
 
 func (p *page) auditRow(c *client.AuditRecord) auditRow {
-	row := auditRow{change: p.change(c), Icon: actionIcon(c.Action), Kind: c.Action, Detail: p.reason(c.DetailArgs.Reason(c.Detail, c.DetailCode)), Version: c.Version, Group: c.Group}
+	why := c.DetailArgs.Reason(c.Detail, c.DetailCode)
+	row := auditRow{change: p.change(c), Icon: actionIcon(c.Action), Kind: c.Action, Detail: p.reason(why), Version: c.Version, Group: c.Group}
+	if run := reason.RunOf.Arg(why, "run"); run != "" {
+		row.Run = "/runs/" + run
+	}
 	row.At.Text = c.Time.In(p.zone).Format("15:04:05")
 	if c.Client != "" {
 		row.Client = p.T("audit.client." + c.Client)

@@ -216,10 +216,12 @@ type itemsView struct {
 	More         int
 }
 
-// itemsFew is how many items the list of all steps shows well; itemsPage how many the list of one does.
+// itemsFew is how many items the list of all steps shows well; itemsPage how many the list of one does; causesShown of how many
+// that failed it reads the causes.
 const (
-	itemsFew  = 10
-	itemsPage = 100
+	itemsFew    = 10
+	itemsPage   = 100
+	causesShown = 20
 )
 
 // items lists the items of a step: those that failed first, by value, or the slowest first, as far as they match a text.
@@ -272,8 +274,16 @@ func (p *page) items(f *flowProgress, i int) *itemsView {
 	if v.More = max(len(found)-most, 0); v.More > 0 {
 		found = found[:most]
 	}
+	causes := causesShown
 	for _, k := range found {
-		v.Rows = append(v.Rows, p.itemRow(f, u, k))
+		row := p.itemRow(f, u, k)
+		if it := &u.Items[k]; causes > 0 && it.State == stepFailed && !it.Run.IsZero() {
+			causes--
+			if run, err := p.site.Service.Runs.Get(p.ctx(), p.who, it.Run); err == nil { // history may have dropped it
+				row.Words = p.withCause(row.Words, it.Reason, &run.Failure)
+			}
+		}
+		v.Rows = append(v.Rows, row)
 	}
 	return v
 }

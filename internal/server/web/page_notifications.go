@@ -133,7 +133,8 @@ func (p *page) noticeRow(n *client.Notification) noticeRow {
 	}
 	for i := range n.Events {
 		e := &n.Events[i]
-		event := noticeEvent{Name: p.T("notice." + string(e.Event)), Text: clean(e.Text), Count: e.Count, Since: p.relative(e.First), Over: !e.Over.IsZero()}
+		text := p.withCause(p.reason(e.TextArgs.Reason(e.Text, e.TextCode)), e.Text, &client.Failure{Cause: e.Cause})
+		event := noticeEvent{Name: p.T("notice." + string(e.Event)), Text: short(text), Count: e.Count, Since: p.relative(e.First), Over: !e.Over.IsZero()}
 		switch {
 		case !e.Run.IsZero():
 			event.Address = "/runs/" + e.Run.String()

@@ -20,7 +20,7 @@ type statisticsView struct {
 	Durations, Late template.HTML
 	Nodes, Kinds    []partRow
 	HasRuns         bool
-	Since, Title    string
+	Since, Of       string
 }
 
 // partRow is how a part of the runs went.
@@ -48,7 +48,7 @@ func (s *site) statistics(p *page) error {
 		return err
 	}
 	v.HasRuns = numbers.Runs > 0
-	v.Title = p.T("statistics.title", "n", number(int64(numbers.Runs)))
+	v.Of = p.T("statistics.title", "n", number(int64(numbers.Runs)))
 	if v.HasRuns {
 		v.Since = p.T("statistics.since", "t", p.day(numbers.From, "15:04"))
 	}
@@ -71,7 +71,7 @@ func (s *site) statistics(p *page) error {
 	}
 	for _, o := range job.Outcome("").Values() {
 		if n := numbers.Outcomes[job.Outcome(o)]; n > 0 && o != string(job.OutcomeSucceeded) {
-			v.Facts = append(v.Facts, fact{Name: p.T("outcome." + o), Value: number(int64(n))})
+			v.Facts = append(v.Facts, fact{Name: capital(p.T("outcome." + o)), Value: number(int64(n))})
 		}
 	}
 	v.Nodes, v.Kinds = p.partRows(numbers.Nodes), p.partRows(numbers.Kinds)

@@ -9,7 +9,7 @@ const alive = 20000;   // a tab tells the shared stream so often that it is ther
 const silence = 25000; // the server says something each 15 s
 const between = 600;  // from one read to the next in the long run: what happened is on the page within a second
 const quiet = 60000;  // a page that was not used for so long reads 1 kB a second at most
-const rest = 10000;   // and without an event six times a minute
+const rest = 10000;   // and without an event six times a minute at most
 const packed = 4;     // letters of a page in a byte of its compressed answer, at least
 const patience = 30000; // a click that leads to another page is not lost to a reload for so long
 let last = Date.now(), acted = last, readAt = last, cost = 0, leaving = -patience, pending = 0, reading = false, again = false, ended = false, opened = false, following = false;
@@ -23,7 +23,7 @@ export function live() {
   channel.onmessage = e => { if (e.data === "ended") over(); };
   // What changes without an event, such as the silence of a node, is read again in any case.
   const every = document.body.dataset.again * 1000;
-  if (every) setInterval(() => { if (Date.now() - readAt >= (unused() ? Math.max(every, rest) : every) && !document.hidden && !ended && !document.body.classList.contains("stale")) refresh(); }, 1000);
+  if (every) setInterval(() => { if (Date.now() - readAt >= (unused() ? Math.max(every, rest, cost) : every) && !document.hidden && !ended && !document.body.classList.contains("stale")) refresh(); }, 1000);
   for (const use of ["pointermove", "pointerdown", "keydown", "wheel"]) addEventListener(use, () => { acted = Date.now(); }, {passive: true});
   const wanted = document.body.dataset.events;
   if (wanted === undefined) return;
