@@ -59,7 +59,7 @@ func TestKeysActOnTheRowUnderTheCursor(t *testing.T) {
 	}
 	for text, address := range map[string]string{
 		strings.ToLower(id): "/runs/" + id, "team=iot": "/jobs?q=label%3Ateam%3Diot", "夜结": "/jobs/cursor/titled",
-		"run titled": "/jobs/cursor/titled?open=r", "pause cursor/two": "/jobs/cursor/two?open=p",
+		"run titled": "/jobs/cursor/titled?open=r", "pause cursor/two": "/jobs/cursor/two?open=p", "edit cursor/two": "/jobs/cursor/two/edit", "backfill cursor/two": "/jobs/cursor/two/backfill",
 	} {
 		chooses(text)
 		b.until("the page", `location.pathname + location.search === "`+address+`"`)

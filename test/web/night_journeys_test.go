@@ -162,10 +162,10 @@ func TestJourneysOfTheNight(t *testing.T) {
 	j.took("see why Belfry has paused a job", 1)
 
 	row = j.onOverview(paused)
-	if names := value[string](b, `[...`+row+`.querySelectorAll(".acts > a, .acts > form > button, .acts summary")].map(e => e.getAttribute("aria-label")).join("; ")`); !strings.HasPrefix(names, "Open "+paused+"; ") || !strings.HasSuffix(names, "More for "+paused) {
+	if names := value[string](b, `[...`+row+`.querySelectorAll(".acts > a, .acts > form > button, .acts summary")].map(e => e.getAttribute("aria-label")).join("; ")`); !strings.HasPrefix(names, "Open "+paused+"; ") || !strings.HasSuffix(names, "; Snooze "+paused+"; More for "+paused) {
 		t.Errorf("the actions are %q", names)
 	}
-	j.press(row + `.querySelector("summary")`)
+	j.press(row + `.querySelector("summary.dots")`)
 	j.types("why-web-health", nightPause)
 	j.press(row + `.querySelector('form[action$="/pause"] button')`)
 	j.until("what was done", `document.querySelector("main > [role=status]:not([hidden])")?.textContent.includes("Paused `+paused+`.")`)

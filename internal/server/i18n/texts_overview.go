@@ -30,6 +30,8 @@ var overviewTexts = []text{
 	{"overview.resume_it", "Resume {name}", "恢复 {name}"},
 	{"overview.approve", "Approve…", "审批…"},
 	{"overview.pause_why", "Pause, because", "暂停原因"},
+	{"overview.snooze", "Snooze", "搁置"},
+	{"overview.snooze_it", "Snooze {name}", "搁置 {name}"},
 	{"overview.snooze_until", "Snooze until", "搁置到"},
 	{"overview.snooze.1h", "in an hour", "1 小时后"},
 	{"overview.snooze.4h", "in 4 hours", "4 小时后"},

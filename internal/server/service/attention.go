@@ -528,9 +528,20 @@ func inARow(j *store.Job, ended []store.Record) int {
 	return n
 }
 
+// telling returns the latest of some failures that an outage does not explain: what a job missed meanwhile hides nothing. Without
+// one it is the latest of all.
+func telling(list []*store.Record) *store.Record {
+	for _, r := range list {
+		if _, _, ok := reason.OutageIn(r.Attempt.Reason); !ok {
+			return r
+		}
+	}
+	return list[0]
+}
+
 // failuresOf returns the problem of a failing job with its last runs.
 func failuresOf(j *store.Job, ended []store.Record, began beginning) client.Attention {
-	latest, n := failures(ended)[0], inARow(j, ended)
+	latest, n := telling(failures(ended)), inARow(j, ended)
 	a := client.Attention{
 		Kind: client.AttentionFailing, Severity: client.SeverityWarning, Job: j.Definition.FullName(), Run: latest.Run.ID,
 		Count: n, Since: began.first.Attempt.Ended, Failure: client.FailureOf(&latest.Attempt),

@@ -187,6 +187,18 @@ func TestProblemsOfOneOutageAreOne(t *testing.T) {
 	}
 }
 
+func TestWhatAJobMissedInAnOutageHidesNoFailure(t *testing.T) {
+	now := time.Now()
+	missed, failed := &store.Record{}, &store.Record{}
+	missed.Attempt.Reason, failed.Attempt.Reason = reason.MissedNone.Of(reason.NoNodeThere.Of(now, now)), reason.NoNodeHas.Of(reason.Handler.Of("bake"))
+	if got := telling([]*store.Record{missed, failed}); got != failed {
+		t.Errorf("the job fails because of %v", got.Attempt.Reason)
+	}
+	if got := telling([]*store.Record{missed, missed}); got != missed {
+		t.Errorf("the job fails because of %v", got.Attempt.Reason)
+	}
+}
+
 func TestAttentionNamesOccurrencesThatAreNotAsTheyMustBe(t *testing.T) {
 	b := newBench(t)
 	s := b.serviceOn(Config{})

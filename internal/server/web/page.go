@@ -312,7 +312,7 @@ func (p *page) words() string {
 	labels := map[string]string{}
 	for _, key := range scriptTexts {
 		// The palette offers what it has a word for.
-		if (strings.HasPrefix(key, "jobs.") || key == "job.pause" || key == "job.resume") && !p.may(service.Define) || key == "job.run_now" && !p.may(service.Operate) {
+		if (strings.HasPrefix(key, "jobs.") || key == "job.pause" || key == "job.resume" || key == "job.edit") && !p.may(service.Define) || (key == "job.run_now" || key == "job.backfill") && !p.may(service.Operate) {
 			continue
 		}
 		labels[strings.TrimPrefix(key, "js.")] = p.T(key)

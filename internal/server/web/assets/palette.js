@@ -21,7 +21,8 @@ function match(text) {
   const direct = /^[0-7][0-9a-hjkmnp-tv-z]{25}$/.test(t) ? [{text: t.toUpperCase(), kind: words["nav.runs"], href: "/runs/" + t.toUpperCase()}]
     : /^[^\s=]+=\S+$/.test(t) ? [{text: text, kind: words["nav.jobs"], href: "/jobs?q=" + encodeURIComponent("label:" + text)}] : [];
   const themes = [["", "system"], ["light", "light"], ["dark", "dark"]].map(([theme, name]) => ({text: `${words["settings.theme"]}: ${words["settings." + name]}`, kind: words.action, act: () => look({theme})}));
-  return [...direct, ...pages.map(([key, href]) => ({text: words[key], kind: words.page, href})), ...actions, ...themes].filter(x => x.text?.toLowerCase().includes(t));
+  const langs = [["en", "English"], ["zh", "中文"]].map(([lang, name]) => ({text: `${words["settings.lang"]}: ${name}`, kind: words.action, act: () => look({lang})}));
+  return [...direct, ...pages.map(([key, href]) => ({text: words[key], kind: words.page, href})), ...actions, ...themes, ...langs].filter(x => x.text?.toLowerCase().includes(t));
 }
 
 // look changes how pages look, as the form of the settings does.
@@ -31,11 +32,11 @@ function look(choice) {
 }
 
 // verbs lead to the menu of a job that does what was typed before its name.
-const verbs = [["job.run_now", "run", "r"], ["job.pause", "pause", "p"], ["job.resume", "resume", "p"]];
+const verbs = [["job.run_now", "run", "?open=r"], ["job.pause", "pause", "?open=p"], ["job.resume", "resume", "?open=p"], ["job.edit", "edit", "/edit"], ["job.schedule", "schedule", "/schedule"], ["job.backfill", "backfill", "/backfill"]];
 function verbOf(text) {
   const first = text.split(/\s/)[0].toLowerCase(), rest = text.slice(first.length).trim();
   const verb = rest && verbs.find(([key, word]) => words[key] && (first === word || words[key].split(" ")[0].toLowerCase() === first));
-  return verb ? {say: words[verb[0]] + " ", key: "?open=" + verb[2], rest: rest.replace(/^now\s+/i, "")} : {say: "", key: "", rest: text};
+  return verb ? {say: words[verb[0]] + " ", key: verb[2], rest: rest.replace(/^now\s+/i, "")} : {say: "", key: "", rest: text};
 }
 
 function show(items) {
