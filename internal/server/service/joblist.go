@@ -375,7 +375,7 @@ const (
 	lookTime = 10 * time.Millisecond
 	// emptyTime is the limit while a page of jobs by name is still empty, since an empty page
 	// is of no use.
-	emptyTime = 100 * time.Millisecond
+	emptyTime = 80 * time.Millisecond
 	// jobPartsMax is how many parts of [store.JobLookMax] jobs are searched for one page,
 	// however fast that is.
 	jobPartsMax = 50
