@@ -44,6 +44,17 @@ func TestTheListOfJobsFindsWhatNeverRanAndWhatFallsDue(t *testing.T) {
 }
 
 // The title of a job stands below its name in the list and in its head.
+// What H stands for depends on the job, which the page knows.
+func TestAnExpressionThatTheJobCompletesIsInWords(t *testing.T) {
+	w := newWorld(t)
+	w.fill()
+	list, err := job.Decode("", []byte("namespace: shop\nname: hashed\nschedule: {cron: 'H/15 * * * *'}\nrun: {shell: 'true'}\n"))
+	w.must(err)
+	_, err = store.PutOne(t.Context(), w.store, store.PutJob{Definition: list[0].Job, Actor: "wei"})
+	w.must(err)
+	w.login("ann").shows("/jobs/shop/hashed", "at minutes ", " of every hour")
+}
+
 func TestATitleStandsBesideTheNameOfAJob(t *testing.T) {
 	w := newWorld(t)
 	w.put("namespace: shop\nname: jiage-daoru\ntitle: 价格导入\nrun: {shell: 'true'}\n")

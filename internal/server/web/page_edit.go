@@ -616,7 +616,7 @@ func (s *site) crowdOf(p *page, next []time.Time) (starts int, quiet []quietMinu
 // explainEdit says what a valid document means and would change.
 func (s *site) explainEdit(p *page, v *editView, document job.Document) error {
 	j := document.Job
-	v.Words = p.schedule(&j.Schedule)
+	v.Words = p.schedule(j)
 	if j.Run.IsFlow() {
 		v.Graph = p.graphOfPlan(planOf(j.Run.Flow), func(string) string { return "" })
 	}
@@ -722,7 +722,7 @@ func (s *site) importCrontab(p *page) error {
 			documents = append(documents, document)
 			if d.Job != nil {
 				v.Jobs++
-				row.Name, row.Words = d.FullName(), p.schedule(&d.Job.Schedule)
+				row.Name, row.Words = d.FullName(), p.schedule(d.Job)
 			}
 		}
 		v.Lines = append(v.Lines, row)
@@ -761,7 +761,7 @@ func (p *page) explainLine(line string) (words string, next []nextRow, problem s
 			}
 			schedule, err := d.Job.CompileSchedule(nil)
 			if err != nil || schedule == nil {
-				return p.schedule(&d.Job.Schedule), nil, ""
+				return p.schedule(d.Job), nil, ""
 			}
 			t := p.now
 			for range 3 {
@@ -770,7 +770,7 @@ func (p *page) explainLine(line string) (words string, next []nextRow, problem s
 				}
 				next = append(next, nextRow{At: p.minute(t), In: p.relative(t), UTC: t.UTC().Format(time.RFC3339)})
 			}
-			return p.schedule(&d.Job.Schedule), next, ""
+			return p.schedule(d.Job), next, ""
 		}
 	}
 	return "", nil, p.T("first.no_line")

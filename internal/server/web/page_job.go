@@ -57,7 +57,7 @@ func (s *site) jobHeadOf(p *page, section string) (*jobHead, error) {
 	l := p.layout("job.title", "jobs", "name", name.String())
 	h := &jobHead{
 		Layout: l, Namespace: name.Namespace, Name: name.Name, Full: name.String(), Address: "/jobs/" + name.String(), Version: version,
-		Title: clean(j.Title), Description: clean(j.Description), Schedule: p.schedule(&j.Schedule), Runs: runsWhat(p, j), Icon: cmp.Or(workIcons[j.Run.Work()], "term"), job: j,
+		Title: clean(j.Title), Description: clean(j.Description), Schedule: p.schedule(j), Runs: runsWhat(p, j), Icon: cmp.Or(workIcons[j.Run.Work()], "term"), job: j,
 	}
 	if h.IsFlow = j.Run.IsFlow(); h.IsFlow {
 		l.Section = "flows"

@@ -181,7 +181,7 @@ func runsOf(recent []client.RecentRun) (list []client.Run) {
 
 func (p *page) jobRow(j *listedJob) jobRow {
 	namespace, name := splitName(j.FullName())
-	row := jobRow{Namespace: namespace, Name: name, Address: "/jobs/" + j.FullName(), Title: clean(j.Title), Schedule: p.schedule(&j.Schedule), Expression: strings.Join(j.Schedule.Cron, " | ")}
+	row := jobRow{Namespace: namespace, Name: name, Address: "/jobs/" + j.FullName(), Title: clean(j.Title), Schedule: p.schedule(j.Job), Expression: strings.Join(j.Schedule.Cron, " | ")}
 	for _, param := range j.Params {
 		row.Asks = row.Asks || param.Required && param.Default == ""
 	}

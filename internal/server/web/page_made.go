@@ -54,14 +54,14 @@ func (p *page) dueBy(definition *job.Job, at time.Time) string {
 	lang, _ := cron.ParseLang(string(p.lang))
 	s := &definition.Schedule
 	if len(s.Cron) == 0 && s.Every > 0 {
-		return describe("@every "+time.Duration(s.Every).String(), s, lang)
+		return describe("@every "+time.Duration(s.Every).String(), definition, lang)
 	}
 	for _, expression := range s.Cron {
 		alone := *definition
 		alone.Schedule = job.Schedule{Cron: []string{expression}, Dialect: s.Dialect, Timezone: s.Timezone, ClockChange: s.ClockChange}
 		schedule, err := alone.CompileSchedule(nil)
 		if err == nil && schedule.Next(at.Add(-1)).Equal(at) {
-			return describe(expression, s, lang)
+			return describe(expression, definition, lang)
 		}
 	}
 	return ""

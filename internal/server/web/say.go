@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"fmt"
 	"html/template"
 	"net"
@@ -278,14 +279,15 @@ const (
 func picture(svg string) template.HTML { return template.HTML(svg) } //nolint:gosec // see above
 
 // schedule says in words when a job falls due.
-func (p *page) schedule(s *job.Schedule) string {
+func (p *page) schedule(j *job.Job) string {
 	lang, _ := cron.ParseLang(string(p.lang))
+	s := &j.Schedule
 	var parts []string
 	for _, text := range s.Cron {
-		parts = append(parts, describe(text, s, lang))
+		parts = append(parts, describe(text, j, lang))
 	}
 	if s.Every > 0 {
-		parts = append(parts, describe("@every "+time.Duration(s.Every).String(), s, lang))
+		parts = append(parts, describe("@every "+time.Duration(s.Every).String(), j, lang))
 	}
 	if s.AfterEnd > 0 {
 		parts = append(parts, p.T("schedule.after_end", "d", p.coarse(time.Duration(s.AfterEnd))))
@@ -311,11 +313,11 @@ func (p *page) schedule(s *job.Schedule) string {
 	return strings.Join(parts, p.T("and"))
 }
 
-// describe says an expression in words, or shows it where it cannot be read here.
-func describe(text string, s *job.Schedule, lang cron.Lang) string {
-	options := []cron.Option{}
-	if s.Dialect != "" {
-		if dialect, err := cron.ParseDialect(string(s.Dialect)); err == nil {
+// describe says an expression of a job in words, or shows it where it cannot be read here.
+func describe(text string, j *job.Job, lang cron.Lang) string {
+	options := []cron.Option{cron.WithJob(cmp.Or(j.Namespace, job.DefaultNamespace), j.Name)} // which chooses for H
+	if j.Schedule.Dialect != "" {
+		if dialect, err := cron.ParseDialect(string(j.Schedule.Dialect)); err == nil {
 			options = append(options, cron.WithDialect(dialect))
 		}
 	}
