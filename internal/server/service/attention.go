@@ -239,7 +239,7 @@ func (s *Attention) occurrences(ctx context.Context, of scope, now time.Time) (l
 // its turn is due then.
 func isLate(r *store.Run, now time.Time) bool {
 	waits := reason.InWindow.Is(r.Reason) || reason.OutOfTurn.Is(r.Reason)
-	return r.Due.Before(now.Add(-lateAfter)) || r.IsPostponed() && !waits
+	return !r.Due.After(now.Add(-lateAfter)) || r.IsPostponed() && !waits
 }
 
 // late finds jobs with due runs that do not start, and the reasons.
