@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -399,4 +400,46 @@ func TestCheckReportsAllMistakesWithTheirPlaces(t *testing.T) {
 	if got := s.Run(t.Context()); got == nil || got.Error() != err.Error() {
 		t.Errorf("Run says %v", got)
 	}
+}
+
+// Calls that are the same make one run, and a debounced one starts when they end.
+func TestTheSameCallsMakeOneRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := belfrytest.New(t)
+		var ran []string
+		type change struct {
+			Shop  string `json:"shop"`
+			Price string `json:"price"`
+		}
+		index := belfry.Handle(s, "index", func(_ context.Context, _ *belfry.Run, of change) (belfry.None, error) {
+			ran = append(ran, of.Shop+" "+of.Price)
+			return belfry.None{}, nil
+		})
+		s.Job("index", index.Do(change{}))
+		belfrytest.Run(t, s)
+		call := func(price string, option belfry.TriggerOption) belfry.RunID {
+			id, err := s.Trigger(t.Context(), "index", belfry.Params(map[string]string{"shop": "7", "price": price}), option)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return id
+		}
+		first := call("1", belfry.Debounce(10*time.Second, "shop"))
+		belfrytest.Advance(7 * time.Second)
+		if again := call("2", belfry.Debounce(10*time.Second, "shop")); again != first {
+			t.Errorf("the second call made run %s beside %s", again, first)
+		}
+		belfrytest.Advance(7 * time.Second)
+		if len(ran) > 0 {
+			t.Errorf("it has started: %q", ran)
+		}
+		belfrytest.Advance(5 * time.Second)
+		call("3", belfry.Unique(time.Minute, "shop"))
+		belfrytest.Advance(30 * time.Second)
+		call("4", belfry.Unique(time.Minute, "shop"))
+		belfrytest.Advance(5 * time.Second)
+		if want := []string{"7 2", "7 3"}; !slices.Equal(ran, want) {
+			t.Errorf("it ran for %q, want %q", ran, want)
+		}
+	})
 }

@@ -78,8 +78,21 @@ func (s *Scheduler) nameOf(name string) service.Name {
 type TriggerOption func(*triggering)
 
 type triggering struct {
-	params map[string]string
-	key    string
+	params           map[string]string
+	key              string
+	unique, debounce *client.Sameness
+}
+
+// Unique makes all calls of Trigger in a time, with the same values of some parameters or, if none is named,
+// of all, create one run, whatever became of it.
+func Unique(within time.Duration, by ...string) TriggerOption {
+	return func(t *triggering) { t.unique = &client.Sameness{For: job.Duration(within), By: by} }
+}
+
+// Debounce starts the run when no such call has come for a time, as [Unique] says which are the same, with the
+// parameters of the last one, and at the latest ten times this time after the first.
+func Debounce(quiet time.Duration, by ...string) TriggerOption {
+	return func(t *triggering) { t.debounce = &client.Sameness{For: job.Duration(quiet), By: by} }
 }
 
 // Params overrides parameters of the job.
@@ -105,7 +118,7 @@ func (s *Scheduler) Trigger(ctx context.Context, name string, options ...Trigger
 	if err != nil {
 		return RunID{}, err
 	}
-	run, err := svc.Runs.StartWith(ctx, s.caller(), s.nameOf(name), client.RunRequest{Params: t.params}, t.key, s.metadataFor(ctx))
+	run, err := svc.Runs.StartWith(ctx, s.caller(), s.nameOf(name), client.RunRequest{Params: t.params, Unique: t.unique, Debounce: t.debounce}, t.key, s.metadataFor(ctx))
 	return run.Run.ID, outside(err)
 }
 

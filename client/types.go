@@ -592,6 +592,15 @@ type RunRequest struct {
 	Params map[string]string `json:"params,omitempty" doc:"Values for the parameters that the job declares."`
 	// Executor is for a job of executors of XXL-JOB.
 	Executor string `json:"executor,omitempty" maxLength:"255" doc:"The executor that does the work, by its address, for a job with run.xxl: one that is registered in its group or listed. Default: chosen by place.strategy. With a broadcast there is one run then."`
+	// Unique and Debounce take the place of an idempotency key. At most one is set.
+	Unique   *Sameness `json:"unique,omitempty" doc:"A run that such a request has created in this time is the answer, whatever became of it, and none is created."`
+	Debounce *Sameness `json:"debounce,omitempty" doc:"The run starts when no such request has come for this time, with the parameters of the last one; it starts at the latest ten times this time after the first. Not for a job with shards."`
+}
+
+// Sameness says which requests for a run of a job are the same.
+type Sameness struct {
+	For job.Duration `json:"for" doc:"The time, from 1s to 24h, such as 10m."`
+	By  []string     `json:"by,omitempty" nullable:"false" maxItems:"100" doc:"The parameters whose values are the same. Default: all."`
 }
 
 // RetryRequest repeats a finished run. A repeated flow keeps the results of the steps that

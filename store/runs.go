@@ -173,11 +173,19 @@ type TriggerItem struct {
 	Params         map[string]string
 	Overlap        job.Overlap // for a backfill; "" is the job's
 	Actor          string      // "" for boots, which the audit omits
+	// KeyFor is how long the key stands for this request, 0 for KeyLife. With PutOff the run is due after
+	// this time, and a request with the same key puts it off again, until it starts or PutOffMax after
+	// the first.
+	KeyFor, PutOff time.Duration
 	// Again is the run that this one repeats, zero for none, and Flow the flow's initial state,
 	// encoded by package flow; nil for a fresh start.
 	Again job.ID
 	Flow  []byte
 }
+
+// PutOffMax is how many times as long as one request does all together may put off a run: an endless
+// row of requests starts it in the end.
+const PutOffMax = 10
 
 // TriggerOutcome is the run that a [TriggerItem] has created, or had created before.
 type TriggerOutcome struct {

@@ -268,6 +268,9 @@ func newJobRun(env Env) *cobra.Command {
 		ask     waiting
 		which   selection
 		request client.RunRequest
+		unique  job.Duration
+		quiet   job.Duration
+		by      []string
 	)
 	cmd := &cobra.Command{
 		Use:   "run NAME|--label KEY=VALUE [flags]",
@@ -276,11 +279,17 @@ func newJobRun(env Env) *cobra.Command {
 that the job declares. With --label all jobs with the label run.
 
 --executor names the XXL-JOB executor to use, instead of one that the job's strategy
-chooses; a broadcast is then a single run.`,
+chooses; a broadcast is then a single run.
+
+With --unique 10m the answer is the run that the same command has created in the last
+ten minutes, if there is one. With --debounce 30s the run starts when the same command
+has not come for 30 seconds. Commands are the same if the parameters named by --by,
+or all, have the same values.`,
 		Example: `belfry job run nightly
 belfry job run nightly --param day=monday --wait
 belfry job run nightly --logs --timeout 10m
 belfry job run order-sync --executor http://10.0.0.5:9999
+belfry job run reindex --param shop=7 --param reason=price --debounce 30s --by shop
 belfry job run -l team=a`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
@@ -292,6 +301,12 @@ belfry job run -l team=a`,
 			return which.check(cmd, args)
 		},
 		RunE: asking(env, &ask.connection, func(ctx context.Context, server *remote, args []string) error {
+			if unique != 0 {
+				request.Unique = &client.Sameness{For: unique, By: by}
+			}
+			if quiet != 0 {
+				request.Debounce = &client.Sameness{For: quiet, By: by}
+			}
 			run := func(ctx context.Context, name jobName, key string) (client.Run, error) {
 				return server.RunJob(ctx, name.namespace, name.name, request, key)
 			}
@@ -307,6 +322,9 @@ belfry job run -l team=a`,
 	}
 	which.addFlags(cmd)
 	addParams(cmd.Flags(), &request.Params)
+	addParsed(cmd.Flags(), &unique, "unique", "", "", "DURATION", "create no run if the same command has created one within this time, 1s to 24h", job.ParseDuration)
+	addParsed(cmd.Flags(), &quiet, "debounce", "", "", "DURATION", "start when the same command has not come for this time, 1s to 24h", job.ParseDuration)
+	cmd.Flags().StringArrayVar(&by, "by", nil, "`PARAM` whose value makes commands the same; may be repeated; else all")
 	addWord(cmd.Flags(), &request.Executor, "executor", "", "ADDRESS", "the executor that does the work, by its address; for jobs with run.xxl")
 	ask.addFlags(cmd)
 	cmd.ValidArgsFunction = jobNames(env, &ask.connection)

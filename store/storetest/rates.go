@@ -129,6 +129,56 @@ var rateTests = []test{
 			e.claim(e.a, e.requested(j, fmt.Sprint("x", i)), store.Started)
 		}
 	}},
+	{"a unique request is one run in its time, and another one afterwards", func(e *env) {
+		j := e.put("name: j\nparams: {customer: {default: none}}")
+		ask := func() store.TriggerOutcome {
+			out, err := e.Trigger(e.ctx, []store.TriggerItem{{ID: e.id(), Job: j.Definition.UID, Kind: job.RunByHand, Key: "unique", KeyFor: time.Minute, Session: e.a.ID, Actor: "ann"}})
+			e.must(err)
+			return out[0]
+		}
+		first := ask()
+		a := store.Attempt{Job: j.Definition.UID, Run: first.Run, Number: 1, Token: e.id()}
+		e.claim(e.a, a, store.Started)
+		e.finish(a, job.OutcomeFailed)
+		e.pass(59*time.Second, e.a)
+		equal(e, "within its time", ask(), store.TriggerOutcome{Run: first.Run})
+		e.pass(time.Second, e.a)
+		second := ask()
+		equal(e, "after its time", second.Made && second.Run != first.Run, true)
+		equal(e, "again", ask(), store.TriggerOutcome{Run: second.Run})
+	}},
+	{"a request puts off the run of the one before, until it starts or was put off for long", func(e *env) {
+		j := e.put("name: j\nparams: {n: {default: none}}\npolicy: {concurrency_key: 'k-{{ .Param.n }}', overlap: queue, queue_limit: 9}")
+		n := 0
+		ask := func() (store.Attempt, bool) {
+			n++
+			out, err := e.Trigger(e.ctx, []store.TriggerItem{{
+				ID: e.id(), Job: j.Definition.UID, Kind: job.RunByHand, Key: "debounce", PutOff: 10 * time.Second, Session: e.a.ID, Actor: "ann",
+				Params: map[string]string{"n": fmt.Sprint(n)},
+			}})
+			e.must(err)
+			return store.Attempt{Job: j.Definition.UID, Run: out[0].Run, Number: 1, Token: e.id()}, out[0].Made
+		}
+		first, made := ask()
+		equal(e, "made", made, true)
+		e.dueIn(first, 10*time.Second)
+		e.claim(e.a, first, store.Early)
+		for range 11 {
+			e.pass(9*time.Second, e.a)
+			again, made := ask()
+			equal(e, "the run", again.Run, first.Run)
+			equal(e, "made", made, false)
+		}
+		e.dueIn(first, time.Second) // of the 100 s
+		equal(e, "parameter", e.run(first.Run).Params["n"], "12")
+		equal(e, "slot", e.run(first.Run).Slot, "pool default/k-12")
+		e.pass(time.Second, e.a)
+		e.claim(e.a, first, store.Started)
+		second, made := ask()
+		equal(e, "made after the start", made, true)
+		e.dueIn(second, 10*time.Second)
+		contains(e, "audit", fmt.Sprint(e.actions()), "run.put_off")
+	}},
 	{"rates: a raised or removed rate reaches the runs that wait", func(e *env) {
 		slow := job.Slots{Rate: &job.Rate{Limit: 1, Per: job.Duration(time.Hour)}}
 		e.rate("api", slow)

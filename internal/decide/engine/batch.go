@@ -87,6 +87,7 @@ type Changes struct {
 	Made    []*store.Run // new
 	Saved   []*store.Run // changed
 	Removed []*store.Run // ended; Records has their outcomes
+	Given   []*store.Run // those among the saved ones that have other parameters
 	// Records are new in history; Replaced replace records of the same run and attempt.
 	Records  []*store.Record
 	Replaced []*store.Record

@@ -126,7 +126,7 @@ func (b *Batch) miss(j *Job, span store.MissedSpan) {
 func (b *Batch) Trigger(item *store.TriggerItem) store.TriggerOutcome {
 	identity := IdentityOf(item)
 	key := identity.Key
-	if id := b.key(identity); !id.IsZero() {
+	if id := b.key(identity); !id.IsZero() && (item.PutOff == 0 || b.putOff(id, item)) {
 		return store.TriggerOutcome{Run: id}
 	}
 	j := b.job(item.Job)
@@ -145,12 +145,13 @@ func (b *Batch) Trigger(item *store.TriggerItem) store.TriggerOutcome {
 	if r.Scheduled.IsZero() {
 		r.Scheduled = r.Due
 	}
+	r.Due = r.Due.Add(item.PutOff)
 	r.Shard, r.Shards, r.Params, r.Overlap = item.Shard, item.Shards, item.Params, item.Overlap
 	r.Parent, r.Flow = item.Again, item.Flow
 	b.place(j, &r, item.Session, item.Node)
 	b.hint(r.Due)
 	put(&b.keys, identity, r.ID)
-	b.done.Keys = append(b.done.Keys, Key{identity, r.ID, b.now.Add(store.KeyLife)})
+	b.done.Keys = append(b.done.Keys, Key{identity, r.ID, b.now.Add(cmp.Or(item.KeyFor, store.KeyLife))})
 	switch {
 	case item.Actor == "":
 	case item.Kind == job.RunBackfill:
@@ -167,6 +168,26 @@ func (b *Batch) Trigger(item *store.TriggerItem) store.TriggerOutcome {
 		b.audit(item.Actor, "run."+string(item.Kind), j.FullName(), j.Version, reason.RunOf.Of(r.ID))
 	}
 	return store.TriggerOutcome{Run: r.ID, Made: true}
+}
+
+// putOff puts off a run that has not started and takes the parameters of another request for it. It
+// reports false for a run that has started, or waits for nothing but its slot.
+func (b *Batch) putOff(id job.ID, item *store.TriggerItem) bool {
+	m := b.run(id)
+	if m == nil || m.removed || m.State != job.StateReady || m.HoldsSlot || !m.First.IsZero() || !m.Due.After(b.now) {
+		return false
+	}
+	m.Params, m.Due = item.Params, b.now.Add(item.PutOff)
+	if last := m.Scheduled.Add(item.PutOff * store.PutOffMax); m.Due.After(last) {
+		m.Due = last
+	}
+	j := b.jobOf(&m.Run)
+	b.moveSlot(m, j.Policy.SlotKey(&m.Run.Run, m.Node))
+	b.save(m)
+	b.done.Given = append(b.done.Given, &m.Run)
+	b.hint(m.Due)
+	b.audit(item.Actor, "run.put_off", j.FullName(), j.Version, reason.RunOf.Of(id))
+	return true
 }
 
 // IdentityOf returns the identity of a requested run.

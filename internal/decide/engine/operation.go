@@ -101,8 +101,11 @@ func (o *Trigger) Need(b *Batch, n *Need) {
 	b.lookSessions(n)
 	for i := range o.Items {
 		b.lookJob(n, o.Items[i].Job)
-		if id := IdentityOf(&o.Items[i]); !b.facts.keys[id] {
+		id := IdentityOf(&o.Items[i])
+		if !b.facts.keys[id] {
 			ask(&n.asked.keys, &n.Keys, id, id)
+		} else if run := b.keys[id]; o.Items[i].PutOff > 0 && !run.IsZero() {
+			b.lookRun(n, RunRef{Run: run, Job: o.Items[i].Job})
 		}
 	}
 }

@@ -685,6 +685,48 @@ func TestAKeyIsForOneRequest(t *testing.T) {
 	}
 }
 
+func TestRequestsAreTheSameByParameters(t *testing.T) {
+	s := newServer(t)
+	ok[client.Change](s, "POST", "/api/v1/jobs", `{"name": "sync", "params": {"customer": "none", "why": ""}, "run": {"shell": "true"}}`)
+	ok[client.Change](s, "POST", "/api/v1/jobs", `{"name": "split", "place": {"shards": 3}, "run": {"shell": "true"}}`)
+	const path = "/api/v1/jobs/default/sync/run"
+	ask := func(customer, why, same string) client.Run {
+		return ok[client.Run](s, "POST", path, fmt.Sprintf(`{"params": {"customer": %q, "why": %q}, %s}`, customer, why, same), "Idempotency-Key", why)
+	}
+	unique, debounce := `"unique": {"for": "10m", "by": ["customer"]}`, `"debounce": {"for": "30s", "by": ["customer"]}`
+	first := ask("穆勒 & Söhne", "a", unique)
+	if again := ask("穆勒 & Söhne", "b", unique); again.ID != first.ID || again.Params["why"] != "a" {
+		t.Errorf("the same customer has another run: %+v", again)
+	}
+	if other := ask("b", "b", unique); other.ID == first.ID {
+		t.Errorf("another customer has the run of the first")
+	}
+	if all := ask("b", "c", `"unique": {"for": "10m"}`); all.ID == first.ID || all.Params["why"] != "c" {
+		t.Errorf("by all parameters it is %+v", all)
+	}
+	waits := ask("b", "d", debounce)
+	if waits.Due.Sub(waits.Scheduled) != 30*time.Second {
+		t.Errorf("it is due %s after the request", waits.Due.Sub(waits.Scheduled))
+	}
+	if again := ask("b", "e", debounce); again.ID != waits.ID || again.Params["why"] != "e" {
+		t.Errorf("the second request has made %+v", again)
+	}
+	for body, field := range map[string]string{
+		`{"unique": {"for": "10m", "by": ["no"]}}`:               "unique.by",
+		`{"unique": {"for": "25h"}}`:                             "unique.for",
+		`{"debounce": {"for": "1ms"}}`:                           "debounce.for",
+		`{"unique": {"for": "10m"}, "debounce": {"for": "10m"}}`: "debounce",
+		`{"params": {"no": "x"}, "debounce": {"for": "10m"}}`:    "params.no",
+	} {
+		if p := s.refused(client.TypeInvalid, 422, "POST", path, body); len(p.Errors) != 1 || p.Errors[0].Path != field {
+			t.Errorf("%s: %+v", body, p.Errors)
+		}
+	}
+	if p := s.refused(client.TypeInvalid, 422, "POST", "/api/v1/jobs/default/split/run", `{"debounce": {"for": "10m"}}`); p.Errors[0].Path != "debounce" {
+		t.Errorf("with shards: %+v", p.Errors)
+	}
+}
+
 func TestARetryHasAKeyOfItsOwn(t *testing.T) {
 	s := newServer(t)
 	n := s.node()

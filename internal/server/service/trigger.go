@@ -3,6 +3,8 @@ package service
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -66,7 +68,52 @@ func (s *Runs) StartWith(ctx context.Context, who Caller, name Name, request cli
 			params[MetadataPrefix+name] = value
 		}
 	}
-	return s.trigger(ctx, who, j, store.TriggerItem{Key: key, Params: params})
+	item := store.TriggerItem{Key: key, Params: params}
+	for path, same := range map[string]*client.Sameness{"unique": request.Unique, "debounce": request.Debounce} {
+		if same == nil {
+			continue
+		}
+		if err := sameness(j.Filled, path, same, &item); err != nil {
+			return Made{}, err
+		}
+		if path == "debounce" {
+			place := j.Filled.Nodes()
+			if request.Unique != nil || place.Shards > 0 || place.Strategy == job.StrategyBroadcast || j.Filled.SplitBy() != "" {
+				return Made{}, WrongField(path, phrase.NotTogether, phrase.LeaveOneOut)
+			}
+			item.KeyFor, item.PutOff = store.KeyLife, time.Duration(same.For)
+		}
+	}
+	return s.trigger(ctx, who, j, item)
+}
+
+// sameForMax bounds how long requests count as the same: as an idempotency key.
+const sameForMax = job.Duration(store.KeyLife)
+
+// sameness sets the key of a request, which is that of all requests that are the same.
+func sameness(j *job.Job, path string, same *client.Sameness, item *store.TriggerItem) error {
+	if same.For < job.Duration(time.Second) || same.For > sameForMax {
+		return WrongField(path+".for", phrase.TimeOfSame, phrase.TimeOfSameForm.Of(phrase.Span(sameForMax.InWords())))
+	}
+	by := same.By
+	if len(by) == 0 {
+		by = slices.Collect(maps.Keys(j.Params))
+	}
+	slices.Sort(by)
+	sum := sha256.New()
+	for _, name := range by {
+		param, known := j.Params[name]
+		if !known {
+			return WrongField(path+".by", phrase.NotDeclared)
+		}
+		value, given := item.Params[name]
+		if !given {
+			value = param.Default
+		}
+		fmt.Fprintf(sum, "%q=%q\n", name, value)
+	}
+	item.Key, item.KeyFor = fmt.Sprintf("%s %x", path, sum.Sum(nil)[:16]), time.Duration(same.For)
+	return nil
 }
 
 // paramMax is the longest value of a parameter: it must fit into the
@@ -182,7 +229,7 @@ func (s *Runs) trigger(ctx context.Context, who Caller, j *store.Job, like store
 		return Made{}, err
 	}
 	result.Run.Window = openingOver(windows, j, s.now())
-	if !outcomes[0].Made {
+	if !outcomes[0].Made && like.KeyFor == 0 {
 		return result, s.sameRequest(ctx, who, j, &like, &result.Run)
 	}
 	return result, nil

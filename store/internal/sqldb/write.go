@@ -58,6 +58,15 @@ func (st *step) writeRuns(c *engine.Changes) error {
 			return err
 		}
 	}
+	for _, r := range c.Given {
+		params, err := columns.EncodeParams(r.Params)
+		if err != nil {
+			return err
+		}
+		if err := st.exec("update active set params = ? where id = ?", string(params), idOf(r.ID)); err != nil {
+			return err
+		}
+	}
 	return st.writeRows(Insert, newRows)
 }
 
