@@ -134,7 +134,7 @@ func (a *whyAnswer) judge(env Env) {
 		if why.Reason == "" {
 			why = client.Why{Reason: r.Unmet, ReasonCode: r.UnmetCode, ReasonArgs: r.UnmetArgs}
 		}
-		if do := adviceOn(why); do != "" && !slices.Contains(a.Do, do) {
+		if do := reason.Advice(why.Value()); do != "" && !slices.Contains(a.Do, do) {
 			a.Do = append(a.Do, do)
 		}
 	}
@@ -164,20 +164,6 @@ func endedAs(r *client.Run) string {
 		return "timed out"
 	}
 	return "was " + string(r.Outcome)
-}
-
-// adviceOn returns the advice on a reason, "" if the catalogue has none but to read it.
-func adviceOn(why client.Why) string {
-	label := reason.Label(why.Value())
-	if label == job.ReasonText {
-		return ""
-	}
-	for _, code := range reason.All() {
-		if code.Name == label {
-			return code.Do
-		}
-	}
-	return ""
 }
 
 func (a *whyAnswer) print(w io.Writer, env Env) {

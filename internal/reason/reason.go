@@ -59,6 +59,14 @@ func Names() []string {
 	return names
 }
 
+// Advice returns what to do about a reason, "" if there is nothing but to read it.
+func Advice(r job.Reason) string {
+	if c := byName[Label(r)]; c != nil && c.Name != job.ReasonText {
+		return c.Do
+	}
+	return ""
+}
+
 // Unlisted is the label of codes that the catalogue lacks: another version of Belfry has them.
 const Unlisted = "(others)"
 
