@@ -51,3 +51,15 @@ func TestAProgramLinksNoStoreButTheOneItNames(t *testing.T) {
 		}
 	}
 }
+
+// The doors for assistants are of the program alone.
+func TestPackagesForProgramsLinkNoDoorForAssistants(t *testing.T) {
+	const own = "github.com/belfry-cron/belfry"
+	for _, name := range []string{own, own + "/cron", own + "/job", own + "/client"} {
+		for _, pkg := range linked(t, name) {
+			if strings.HasPrefix(pkg, "github.com/modelcontextprotocol/") || strings.HasPrefix(pkg, own+"/internal/server/assistant") {
+				t.Errorf("%s links %s", name, pkg)
+			}
+		}
+	}
+}

@@ -547,7 +547,7 @@ type AuditRecord struct {
 	// DetailCode and DetailArgs are the detail for programs.
 	DetailCode string          `json:"detail_code,omitempty" doc:"The detail for programs, as reason_code of runs."`
 	DetailArgs *job.ReasonArgs `json:"detail_args,omitempty" doc:"The arguments of the code by name."`
-	Client     string          `json:"client,omitempty" enum:"cli,ui,api" doc:"What asked for it: the command line, the web UI, or another client of the API. Absent for what Belfry did by itself and for Go programs with the store."`
+	Client     string          `json:"client,omitempty" enum:"cli,ui,api,mcp" doc:"What asked for it: the command line, the web UI, another client of the API, or an assistant. Absent for what Belfry did by itself and for Go programs with the store."`
 	Address    string          `json:"address,omitempty" doc:"The network address that asked: of a proxy, if there is one."`
 	Group      string          `json:"group,omitempty" doc:"What the changes of one request have in common: an apply, or a change of many jobs."`
 	// Changes are the differences of a changed definition.

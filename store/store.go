@@ -480,7 +480,7 @@ type AuditRecord struct {
 
 // Origin is where a change came from.
 type Origin struct {
-	Client  string // the kind of client: cli, ui or api; "" for a Go program
+	Client  string // the kind of client: cli, ui, api or mcp; "" for a Go program
 	Address string // address of the calling machine
 	Group   string // common to several changes of one request
 }

@@ -95,8 +95,14 @@ type remote struct {
 	near func(missing jobName) []string
 }
 
+// userAgent identifies commands in the audit.
+func userAgent() string { return "belfry/" + versionOf(buildInfo()).Version }
+
 // connect selects the server, without sending a request.
-func connect(env Env, asked config.Asked) (*remote, error) {
+func connect(env Env, asked config.Asked) (*remote, error) { return connectAs(env, asked, userAgent()) }
+
+// connectAs is connect with a user agent, by which the audit names the kind of client.
+func connectAs(env Env, asked config.Asked, agent string) (*remote, error) {
 	if asked.Data != "" {
 		asked.Data = env.path(asked.Data)
 	}
@@ -111,7 +117,7 @@ func connect(env Env, asked config.Asked) (*remote, error) {
 	if err != nil {
 		return nil, &failure{code: ExitUsage, message: err.Error()}
 	}
-	api, err := client.New(client.Config{URL: c.Server, Token: c.Token, UserAgent: userAgent()})
+	api, err := client.New(client.Config{URL: c.Server, Token: c.Token, UserAgent: agent})
 	if err != nil {
 		message := err.Error()
 		if c.ServerFrom != "" {
@@ -123,9 +129,6 @@ func connect(env Env, asked config.Asked) (*remote, error) {
 	r.near = r.nearJobs
 	return r, nil
 }
-
-// userAgent identifies commands in the audit.
-func userAgent() string { return "belfry/" + versionOf(buildInfo()).Version }
 
 // exitCodes are the exit codes of problem types; others have [ExitFailed].
 var exitCodes = map[client.ProblemType]ExitCode{

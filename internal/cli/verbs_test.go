@@ -89,6 +89,7 @@ var verbs = map[string]verb{
 	"node list":         {reads: true},
 	"kubernetes import": {args: []string{"cronjobs.yaml", "--apply"}, unrun: "-o yaml and --apply exclude each other, see foreign.txtar"},
 	"dkron import":      {args: []string{"dkron.json", "--apply"}, unrun: "-o yaml and --apply exclude each other, see foreign.txtar"},
+	"mcp":               {reads: true},
 	"why":               {args: []string{"a"}, absent: []string{"nobody"}, reads: true},
 	"xxl executors":     {reads: true},
 	"xxl give-back":     {args: []string{"--group", "shop", "--from", "mysql://127.0.0.1:1/xxl_job"}, unrun: "it needs the database of an xxl-job-admin, see xxlchange_test.go"},

@@ -136,6 +136,7 @@ func (s *Server) makeHTTP() error {
 	handler, err := httpapi.Handler(httpapi.Config{
 		Service: answers, Workers: s.workers, Tokens: s.tokens, Sessions: sessions, SignInAt: s.signInAt(), Pages: pages, Node: s.Settings.Name, Hosts: hosts, Metrics: s.metricsHandler(),
 		Version: s.Version, Now: s.Now, Log: s.Log, WithoutAPI: !s.Settings.Has(store.RoleAPI), WorkerCertificates: s.Settings.TLS.WorkerCertificates,
+		AssistantChanges: s.Settings.MCP.AllowChanges,
 	})
 	if err != nil {
 		return err

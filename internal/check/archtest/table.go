@@ -351,6 +351,11 @@ var table = map[string]line{
 	"client": {
 		imports: []string{"job"},
 	},
+	"internal/server/assistant": {
+		// It speaks to a server through package client alone.
+		shared: true, imports: []string{"client", "internal/reason", "job"},
+		modules: []string{"github.com/modelcontextprotocol/go-sdk"},
+	},
 	"internal/server/auth":     {shared: true, imports: []string{"internal/reason", "job", "store"}, testImports: []string{"store/memory"}},
 	"internal/server/health":   {imports: []string{"internal/phrase", "job", "store", "executor/shell", "internal/server/config", "internal/sys/engine"}},
 	"internal/server/nodeinfo": {shared: true, imports: []string{"job", "store"}, testImports: []string{"store/memory"}},
@@ -373,8 +378,8 @@ var table = map[string]line{
 	},
 	"internal/server/httpapi": {
 		// It has no store: the service shows and changes everything, and checks the caller.
-		imports:     []string{"internal/phrase", "internal/reason", "job", "client", "internal/server/auth", "internal/events", "internal/sys/parallel", "internal/server/service", "internal/server/draw", "internal/sys/failurelog", "internal/remote/host", "internal/remote/wire"},
-		modules:     []string{"github.com/danielgtaylor/huma/v2", "golang.org/x/sync/semaphore"},
+		imports:     []string{"internal/phrase", "internal/reason", "job", "client", "internal/server/assistant", "internal/server/auth", "internal/events", "internal/sys/parallel", "internal/server/service", "internal/server/draw", "internal/sys/failurelog", "internal/remote/host", "internal/remote/wire"},
+		modules:     []string{"github.com/danielgtaylor/huma/v2", "github.com/modelcontextprotocol/go-sdk", "golang.org/x/sync/semaphore"},
 		testImports: []string{"store", "store/memory", "internal/decide/engine", "internal/decide/forecast", "internal/decide/notification", "internal/node/output", "internal/server/nodeinfo", "internal/node/secret"},
 		testModules: []string{"github.com/santhosh-tekuri/jsonschema/v6", "go.uber.org/goleak"},
 	},
@@ -458,7 +463,7 @@ var table = map[string]line{
 	},
 	"internal/cli": {
 		imports: []string{"internal/phrase",
-			"internal/cli/doctor", "history/mongo", "cron", "job", "store", "store/etcd", "store/postgres", "store/sqlite", "executor/shell", "client",
+			"internal/cli/doctor", "history/mongo", "cron", "job", "store", "store/etcd", "store/postgres", "store/sqlite", "executor/shell", "client", "internal/server/assistant",
 			"internal/server/auth", "internal/server/health", "internal/server/config", "internal/cli/crontab", "internal/cli/dkron", "internal/cli/kubernetes", "internal/decide/flow", "internal/server/i18n", "internal/node", "internal/server/notify", "internal/sys/parallel", "internal/decide/preview", "internal/reason", "internal/node/secret", "internal/server", "internal/sys/spelling", "internal/cli/storecopy", "internal/cli/systemd", "internal/node/watchdog", "internal/node/worker", "internal/cli/wrap", "internal/cli/xxlmysql", "internal/cli/xxltables",
 		},
 		testImports: []string{"internal/check/helptest", "internal/check/logtest"},

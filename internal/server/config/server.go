@@ -66,8 +66,15 @@ type Server struct {
 
 	OIDC OIDC `json:"oidc,omitzero" doc:"How people sign in beside tokens: in the web UI, and with belfry login."`
 
+	MCP MCP `json:"mcp,omitzero" doc:"What AI assistants may do at /mcp."`
+
 	LogFormat LogFormat `json:"log_format,omitzero" doc:"text or json." flag:"log-format" default:"text on a terminal, else json" why:"people read the first, programs the second"`
 	LogLevel  LogLevel  `json:"log_level,omitzero" doc:"debug, info, warn or error." flag:"log-level" default:"info" why:"a line for what operators should know, none for each run" reload:"yes"`
+}
+
+// MCP is what AI assistants may do at /mcp.
+type MCP struct {
+	AllowChanges bool `json:"allow_changes,omitzero" doc:"Let assistants change what their tokens may change, each change behind a plan." default:"false" why:"an assistant reads text of others, and can be misled by it"`
 }
 
 // Worker is how a worker without a store reaches its cluster.

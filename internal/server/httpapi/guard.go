@@ -16,6 +16,7 @@ import (
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/phrase"
+	"github.com/belfry-cron/belfry/internal/server/assistant"
 	"github.com/belfry-cron/belfry/internal/server/auth"
 	"github.com/belfry-cron/belfry/internal/server/service"
 )
@@ -63,6 +64,8 @@ func (a *api) fromSomewhere(next http.Handler) http.Handler {
 			by = service.ByUI
 		case strings.HasPrefix(r.UserAgent(), "belfry/"):
 			by = service.ByCLI
+		case strings.HasPrefix(r.UserAgent(), assistant.Agent):
+			by = service.ByMCP
 		}
 		address, _, err := net.SplitHostPort(r.RemoteAddr)
 		if err != nil {
@@ -89,7 +92,7 @@ func (a *api) orPages(next http.Handler) http.Handler {
 // isForAPI reports whether a path is one for programs.
 func isForAPI(path string) bool {
 	switch path {
-	case "/api", "/livez", "/readyz", "/metrics", "/openapi.json", "/openapi-3.0.json":
+	case "/api", "/livez", "/readyz", "/metrics", "/openapi.json", "/openapi-3.0.json", assistantPath:
 		return true
 	}
 	return strings.HasPrefix(path, "/api/") || strings.HasPrefix(path, "/ping/") || strings.HasPrefix(path, "/badge/")
@@ -153,7 +156,18 @@ func (a *api) ofThisSite(next http.Handler) http.Handler {
 	protection.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a.writeProblem(w, problemOf(service.Refuse(client.TypeCrossOrigin, phrase.FromOtherSite.Of(phrase.Quoted(r.Header.Get("Origin"))))))
 	}))
-	return protection.Handler(next)
+	guarded := protection.Handler(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == assistantPath { // its protocol refuses other sites whatever the method
+			post := r.Clone(r.Context())
+			post.Method = http.MethodPost
+			if protection.Check(post) != nil {
+				guarded.ServeHTTP(w, post)
+				return
+			}
+		}
+		guarded.ServeHTTP(w, r)
+	})
 }
 
 // authenticated lets requests through that have a token, and those to public routes. It

@@ -53,6 +53,8 @@ type Config struct {
 	// WithoutAPI is set on a node without the role api: it answers about its health and its
 	// metrics, and else names the nodes that answer.
 	WithoutAPI bool
+	// AssistantChanges lets assistants change what their tokens may change.
+	AssistantChanges bool
 	// Version is the version of the program.
 	Version string
 	// Metrics answers at /metrics. Nil: no metrics.
@@ -131,6 +133,7 @@ func newAPI(c Config) (*api, error) {
 	if a.Workers != nil {
 		a.workerRoutes()
 	}
+	a.assistantRoute()
 	a.plainRoutes()
 	a.describe()
 	return a, nil

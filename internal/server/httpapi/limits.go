@@ -42,6 +42,8 @@ var (
 	// documentBody is one document: a job with all its lists full, or a calendar of ten
 	// thousands of days.
 	documentBody = limit{4 << 20, 50_000}
+	// assistantBody is a call of a tool with documents, as jobs:check has them, escaped.
+	assistantBody = limit{3 << 20, 1000}
 	// filesBody is as large as the largest job file, with 100 values for each of the 10,000
 	// documents.
 	filesBody = limit{16 << 20, 1_000_000}

@@ -31,6 +31,7 @@ var auditTexts = []text{
 	{"audit.client.cli", "command line", "命令行"},
 	{"audit.client.ui", "web", "网页"},
 	{"audit.client.api", "API", "API"},
+	{"audit.client.mcp", "assistant", "AI 助手"},
 	{"audit.from", "{client}, from {address}", "{client}，来自 {address}"},
 	{"audit.none", "No change matches.", "没有匹配的变更。"},
 

@@ -15,6 +15,7 @@ const (
 	ByCLI = "cli"
 	ByUI  = "ui"
 	ByAPI = "api"
+	ByMCP = "mcp" // an assistant
 )
 
 // From returns a context whose changes come from a client at an address.
