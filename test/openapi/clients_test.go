@@ -47,12 +47,13 @@ func copyTo(t *testing.T, dir string, names ...string) {
 	}
 }
 
-// serve starts a server, and returns its URL and a token of an administrator.
-func serve(t *testing.T) (url, token string) {
+// serve starts a server, and returns its program, its URL and a token of an administrator.
+func serve(t *testing.T, flags ...string) (belfry, url, token string) {
 	t.Helper()
-	belfry, data, listen := filepath.Join(t.TempDir(), "belfry"), filepath.Join(t.TempDir(), "data"), freeAddress(t)
+	belfry = filepath.Join(t.TempDir(), "belfry")
+	data, listen := filepath.Join(t.TempDir(), "data"), freeAddress(t)
 	run(t, "../..", "go", "run", "-exec", "cp", "./cmd/belfry", belfry) // which keeps what it has linked
-	cmd := exec.Command(belfry, "serve", "--data", data, "--listen", listen)
+	cmd := exec.Command(belfry, append([]string{"serve", "--data", data, "--listen", listen}, flags...)...)
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
 	if err := cmd.Start(); err != nil {
@@ -80,7 +81,7 @@ func serve(t *testing.T) (url, token string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return "http://" + listen, strings.TrimSpace(string(text))
+	return belfry, "http://" + listen, strings.TrimSpace(string(text))
 }
 
 // freeAddress returns a free address of loopback, whose port no connection uses by chance: systems
@@ -99,7 +100,7 @@ func freeAddress(t *testing.T) string {
 
 func TestGeneratedClientsWork(t *testing.T) {
 	t.Parallel()
-	url, token := serve(t)
+	_, url, token := serve(t)
 	t.Run("Go, by oapi-codegen", func(t *testing.T) {
 		t.Parallel()
 		dir := t.TempDir()
@@ -117,7 +118,7 @@ func TestGeneratedClientsWork(t *testing.T) {
 		t.Parallel()
 		dir := t.TempDir()
 		copyTo(t, dir, "testdata/package.json", "testdata/client.ts", "../../docs/openapi.json")
-		if err := os.Symlink(modules(t), filepath.Join(dir, "node_modules")); err != nil {
+		if err := os.Symlink(modules(t, "testdata"), filepath.Join(dir, "node_modules")); err != nil {
 			t.Fatal(err)
 		}
 		run(t, dir, "node", "node_modules/openapi-typescript/bin/cli.js", "openapi.json", "-o", "belfry.d.ts")
@@ -131,14 +132,14 @@ func TestTheTypesOfTheWorkersPackageAreRight(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	copyTo(t, dir, "testdata/package.json", "testdata/worker.ts", "../../sdk/typescript/index.d.ts")
-	run(t, dir, "node", filepath.Join(modules(t), "typescript/bin/tsc"), "--strict", "--noEmit", "--lib", "es2022,dom", "--target", "es2022", "--module", "nodenext", "worker.ts")
+	run(t, dir, "node", filepath.Join(modules(t, "testdata"), "typescript/bin/tsc"), "--strict", "--noEmit", "--lib", "es2022,dom", "--target", "es2022", "--module", "nodenext", "worker.ts")
 }
 
 func TestRedoclyFindsNothing(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	copyTo(t, dir, "testdata/package.json", "testdata/lint.js", "../../docs/openapi.json", "../../docs/openapi-3.0.json")
-	if err := os.Symlink(modules(t), filepath.Join(dir, "node_modules")); err != nil {
+	if err := os.Symlink(modules(t, "testdata"), filepath.Join(dir, "node_modules")); err != nil {
 		t.Fatal(err)
 	}
 	if said := run(t, dir, "node", "lint.js", "openapi.json", "openapi-3.0.json"); said != "" {

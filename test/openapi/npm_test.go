@@ -25,11 +25,11 @@ import (
 // packageMax bounds a package, and a file in it: TypeScript is the largest, with 9 MB.
 const packageMax = 64 << 20
 
-// modules returns a folder with the packages of testdata/package-lock.json, from the cache of the user or the registry of npm,
+// modules returns a folder with the packages of the lock file in a folder, from the cache of the user or the registry of npm,
 // each with the hash that the lock file has. Debian's npm would install 400 packages of Debian.
-func modules(t *testing.T) string {
+func modules(t *testing.T, of string) string {
 	t.Helper()
-	text, err := os.ReadFile("testdata/package-lock.json")
+	text, err := os.ReadFile(filepath.Join(of, "package-lock.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
