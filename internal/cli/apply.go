@@ -32,6 +32,7 @@ type applyFlags struct {
 	output string
 	run    bool
 	runs   waiting // for what --run starts
+	watch  bool
 }
 
 // checkRun refuses flags that contradict --run.
@@ -93,16 +94,25 @@ All of them are checked before the first is written.
 A paused job stays paused unless its file says paused: false. --owner marks the
 jobs as belonging to these files, and --prune deletes jobs with that mark which
 are no longer in the files. --run then runs each job of the files once, whether it
-was created, changed or left as it was.`,
+was created, changed or left as it was.
+
+--watch stays, and applies the files again when they change: a folder that git-sync,
+rsync or a ConfigMap keeps up to date. It waits until two readings, 3 s apart, are the
+same. If the files have a mistake or are gone, it says so and the jobs stay as they are.
+It deletes without asking, and leaves alone what is changed on the server meanwhile.`,
 		Example: `belfry apply -f jobs.yaml
 belfry apply -f jobs/ -R --dry-run=server        # what would change
 belfry apply -f jobs/ --owner team-a --prune
 belfry apply -f backup.yaml --run --wait         # and run its job now
+belfry apply -f jobs/ --owner team-a --prune --watch
 generate-jobs | belfry apply -f -`,
 		Args: noFiles,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := cmp.Or(ask.check("apply"), ask.checkRun()); err != nil {
+			if err := cmp.Or(ask.check("apply"), ask.checkRun(), ask.checkWatch()); err != nil {
 				return err
+			}
+			if ask.watch {
+				return watch(cmd, env, ask, watchEvery)
 			}
 			return apply(cmd.Context(), env, ask)
 		},
@@ -116,6 +126,7 @@ generate-jobs | belfry apply -f -`,
 	f.BoolVar(&ask.run, "run", false, "then run each job of the files now")
 	f.BoolVarP(&ask.runs.wait, "wait", "w", false, "with --run: wait until the runs have ended; exit code 8 if one does not succeed")
 	addText(f, &ask.runs.timeout, "timeout", "", "", "DURATION", "with --wait: how long to wait for each run; exit code 7 after that, while it continues")
+	f.BoolVar(&ask.watch, "watch", false, "stay, and apply the files again when they change")
 	addConnection(cmd, &ask.connection)
 	addOutput(cmd, &ask.output, asTable, asJSON, asYAML, asJSONL, asName)
 	return cmd
