@@ -47,6 +47,9 @@ func serverScenarios() []Scenario {
 		add(on.prefix+"-catch-up", "100,000 missed runs of jobs that allow, skip and queue overlaps, on "+on.name, func(b *bench, ctx context.Context) ([]Figure, error) {
 			return b.catchUps(ctx, on.backend)
 		})
+		add(on.prefix+"-keys", "100,000 missed runs with a key for each of 10,000 jobs, on "+on.name, func(b *bench, ctx context.Context) ([]Figure, error) {
+			return b.keys(ctx, on.backend)
+		})
 		add(on.prefix+"-api", "pages of jobs, and making jobs, with 100,000 jobs on "+on.name, func(b *bench, ctx context.Context) ([]Figure, error) {
 			return b.apiOnServer(ctx, on.backend)
 		})
@@ -126,6 +129,31 @@ func (b *bench) catchUps(ctx context.Context, on backend) (figures []Figure, err
 		figures = append(figures, above(what, r.rate(), 0).beside(r.cost()))
 		if load.overlap != job.OverlapAllow {
 			figures = append(figures, share(fmt.Sprintf("%s, times allow", load.overlap), r.rate()/allowed, b.scaledGoal(catchUpShare)))
+		}
+	}
+	return figures, nil
+}
+
+// keysShare is the rate with a key for each job, times that without keys, in the same policy.
+const keysShare = 0.8
+
+// keys measures what 10,000 keys cost: each job has the slots or the rate of its own.
+func (b *bench) keys(ctx context.Context, on backend) (figures []Figure, err error) {
+	load := backlog{jobs: b.scaled(10_000, 20), down: b.scaled(10, 10), overlap: job.OverlapQueue}
+	var without float64
+	for _, of := range []struct{ what, key, rateKey string }{
+		{"without keys", "", ""}, {"a concurrency_key for each job", "k-{{ .Param.n }}", ""}, {"a rate_key for each job", "", "k-{{ .Param.n }}"},
+	} {
+		load.key, load.rateKey = of.key, of.rateKey
+		r, err := b.fresh(ctx, on, load, 1, catchUpMax)
+		if err != nil {
+			return nil, err
+		}
+		figures = append(figures, above(of.what+": finished with history, a second", r.rate(), 0).beside(r.cost()))
+		if of.key+of.rateKey == "" {
+			without = r.rate()
+		} else {
+			figures = append(figures, share(of.what+", times without", r.rate()/without, b.scaledGoal(keysShare)))
 		}
 	}
 	return figures, nil

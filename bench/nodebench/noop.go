@@ -48,6 +48,8 @@ type backlog struct {
 	output      int // bytes per run
 	rate        float64
 	overlap     job.Overlap // "" is OverlapAllow
+	// key and rateKey are the concurrency_key and rate_key of all jobs; params has a value for each.
+	key, rateKey string
 }
 
 var backlogs = []backlog{
@@ -227,7 +229,13 @@ func (l backlog) miss(ctx context.Context, p place) error {
 	ago := time.Duration(l.down) * time.Second
 	forever := job.Forever
 	policy := job.Policy{Overlap: cmp.Or(l.overlap, job.OverlapAllow), Missed: job.MissedAll, MissedLimit: l.down + 100, LateBy: &forever}
+	policy.ConcurrencyKey, policy.RateKey = l.key, l.rateKey
 	jobs := noopJobs(l.jobs, everySecond, policy)
+	if l.key+l.rateKey != "" {
+		for i, j := range jobs {
+			j.Params = map[string]job.Param{"n": {Default: fmt.Sprint(i)}}
+		}
+	}
 	if policy.Overlap != job.OverlapAllow {
 		// Runs on time that overlap would be skipped instead of caught up.
 		const late = engine.OnTime + time.Second
@@ -240,7 +248,12 @@ func (l backlog) miss(ctx context.Context, p place) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(putJobs(ctx, s, jobs), s.Close())
+	limits := job.Slots{PerKey: true, Size: 1}
+	if l.rateKey != "" {
+		limits = job.Slots{PerKey: true, Rate: &job.Rate{Limit: 100_000, Per: job.Duration(time.Second)}}
+	}
+	_, err = s.PutDocument(ctx, job.Document{Pool: &job.Pool{Name: "k", Slots: limits}}, store.AnyVersion, "bench")
+	return errors.Join(err, putJobs(ctx, s, jobs), s.Close())
 }
 
 // caughtUp is the result of catching up on a backlog.

@@ -45,7 +45,7 @@ var faults = append([]fault{
 	{rates, "a retry takes no turn", "internal/decide/engine/claim.go",
 		"line, rate := b.rateOf(j.Policy, r)\n", "line, rate := b.rateOf(j.Policy, r)\n\tif r.Last != \"\" {\n\t\trate = nil\n\t}\n", suite, "^TestStore$/rates"},
 	{rates, "a step does not compare the turn that it read", "store/internal/replica/step.go",
-		"\t\t\t\tt.saw(turnKeys + name)\n", "\t\t\t\t_ = turnKeys\n", suite, "^TestStoreThatCompares$/claims_of_different_jobs"},
+		"\t\tt.saw(turnKeys + name)\n", "\t\t_ = turnKeys\n", suite, "^TestStoreThatCompares$/claims_of_different_jobs"},
 	{rates, "a moved turn is not stored", "store/internal/sqldb/catalog.go",
 		"turns.text(moved.Line).time(moved.At)", "_ = moved", "./store/sqlite", "^TestStore$/rates"},
 	{overlap, "runs that another process has written are decided about by the cache", "store/internal/sqldb/hot.go",

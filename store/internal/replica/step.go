@@ -370,12 +370,7 @@ func (t *tx) slot(need *engine.SlotNeed, b *engine.Batch, f *loadResult, now tim
 	if engine.IsShared(need.Key) {
 		t.saw(slotKeys + need.Key)
 		t.saw(documentsKey)
-		if name, ok := engine.PoolOfSlot(need.Key); ok {
-			if engine.IsLine(name) {
-				t.saw(turnKeys + name)
-			}
-			b.AddPool(name, s.documents.Slots(name), s.turns[name])
-		}
+		t.seePool(need.Key, b)
 	} else if !need.Job.IsZero() {
 		t.sawCell(need.Job)
 		if c := s.cells[need.Job]; c != nil {
@@ -419,6 +414,18 @@ func (t *tx) slot(need *engine.SlotNeed, b *engine.Batch, f *loadResult, now tim
 	if queued > 0 {
 		b.MoreWaiting(need.Key, queued)
 	}
+}
+
+// seePool adds the pool or line of a slot, if it has one.
+func (t *tx) seePool(slot string, b *engine.Batch) {
+	name, ok := engine.PoolOfSlot(slot)
+	if !ok {
+		return
+	}
+	if engine.IsLine(name) {
+		t.saw(turnKeys + name)
+	}
+	b.AddPool(name, t.b.state.documents.Slots(name), t.b.state.turns[name])
 }
 
 // firstOf returns the first runs of a tree, which may be nil, and of a list, by due time and id.
