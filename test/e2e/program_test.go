@@ -104,6 +104,7 @@ var calls = []call{
 	{"status", "", 0},
 	{"load", "", 0},
 	{"ui", "--no-open", 0},
+	{"mcp", "", 0}, // standard input has ended
 	{"calendar list", "", 0},
 	{"calendar get", "off", 0},
 	{"calendar delete", "off --yes", 0},
