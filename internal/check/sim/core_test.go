@@ -96,7 +96,7 @@ func (l *load) tell(t *testing.T, took time.Duration) {
 		n     int
 		every time.Duration
 	}{{"attempts", l.attempts, time.Second}, {"changes of jobs", l.changes, 10 * time.Second}, {"faults", l.faults, time.Minute},
-		{"absences of all nodes", l.absences, 30 * time.Minute}, {"attempts that were handed over", l.handed, 30 * time.Second}, {"of them that outlived an absence of all nodes", l.outlived, time.Hour}, {"requests while claims are made", l.within, 20 * time.Second}, {"claims by plans", l.planned, 4 * time.Minute}, {"runs of flows", l.flows, 20 * time.Second}, {"occurrences due and not planned when a user ended their schedule", l.late, 5 * time.Minute}} {
+		{"absences of all nodes", l.absences, 30 * time.Minute}, {"attempts that were handed over", l.handed, 30 * time.Second}, {"of them that outlived an absence of all nodes", l.outlived, time.Hour}, {"requests while claims are made", l.within, 20 * time.Second}, {"claims by plans", l.planned, 4 * time.Minute}, {"runs of flows", l.flows, 20 * time.Second}, {"occurrences due and not planned when a user ended their schedule", l.late, 15 * time.Minute}} {
 		if want := int(ran/got.every) * 2 / 3; got.n < want {
 			t.Errorf("in %s there were %d %s, want at least %d", ran, got.n, got.what, want)
 		}

@@ -85,11 +85,15 @@ func (b *Batch) claimPlanned(by *store.Session, planned store.PlanOutcome, uid j
 	return out
 }
 
-// isBehind reports whether an earlier run of the same slot is ready: it is claimed first.
+// isBehind reports whether an earlier run of the same slot is ready: it is claimed first. A window that
+// was opened since may hold the run.
 func (b *Batch) isBehind(j *Job, run job.ID) bool {
 	r := b.run(run)
-	if r == nil || !j.Policy.Contends(&r.Run) {
+	switch {
+	case r == nil, !j.Policy.Contends(&r.Run):
 		return false
+	case isHeld(&r.Run):
+		return true
 	}
 	return slices.ContainsFunc(b.slotUntil(&r.Run), func(m *member) bool {
 		return m != r && !m.removed && m.State == job.StateReady && !m.HoldsSlot && before(&m.Run, &r.Run) && !b.tooLate(&m.Run)
