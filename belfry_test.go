@@ -406,12 +406,15 @@ func TestCheckReportsAllMistakesWithTheirPlaces(t *testing.T) {
 func TestTheSameCallsMakeOneRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := belfrytest.New(t)
+		var mu sync.Mutex
 		var ran []string
 		type change struct {
 			Shop  string `json:"shop"`
 			Price string `json:"price"`
 		}
 		index := belfry.Handle(s, "index", func(_ context.Context, _ *belfry.Run, of change) (belfry.None, error) {
+			mu.Lock()
+			defer mu.Unlock()
 			ran = append(ran, of.Shop+" "+of.Price)
 			return belfry.None{}, nil
 		})
@@ -430,9 +433,11 @@ func TestTheSameCallsMakeOneRun(t *testing.T) {
 			t.Errorf("the second call made run %s beside %s", again, first)
 		}
 		belfrytest.Advance(7 * time.Second)
+		mu.Lock()
 		if len(ran) > 0 {
 			t.Errorf("it has started: %q", ran)
 		}
+		mu.Unlock()
 		belfrytest.Advance(5 * time.Second)
 		call("3", belfry.Unique(time.Minute, "shop"))
 		belfrytest.Advance(30 * time.Second)
