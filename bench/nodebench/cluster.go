@@ -145,8 +145,11 @@ func (b *bench) keys(ctx context.Context, on backend) (figures []Figure, err err
 		{"without keys", "", ""}, {"a concurrency_key for each job", "k-{{ .Param.n }}", ""}, {"a rate_key for each job", "", "k-{{ .Param.n }}"},
 	} {
 		load.key, load.rateKey = of.key, of.rateKey
-		r, err := b.fresh(ctx, on, load, 1, catchUpMax)
-		if err != nil {
+		var r caughtUp
+		if err := b.profiled(fmt.Sprintf("keys-%s-%s", on.name, strings.Fields(of.what)[1]), func() (err error) {
+			r, err = b.fresh(ctx, on, load, 1, catchUpMax)
+			return err
+		}); err != nil {
 			return nil, err
 		}
 		figures = append(figures, above(of.what+": finished with history, a second", r.rate(), 0).beside(r.cost()))

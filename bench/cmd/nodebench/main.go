@@ -28,7 +28,7 @@ func main() {
 	flag.BoolVar(&o.Quick, "quick", false, "only show that it works: the figures mean little")
 	flag.BoolVar(&o.Servers, "servers", false, "add the scenarios with database servers, which must be installed: make servers")
 	flag.StringVar(&o.Dir, "dir", "", "folder for the stores; default: the system's temporary one")
-	flag.StringVar(&o.Profile, "profile", "", "folder for processor profiles of the scenarios with flows or with sketches; default: none")
+	flag.StringVar(&o.Profile, "profile", "", "folder for processor profiles of the scenarios with flows, keys or sketches; default: none")
 	flag.Parse()
 	if *list {
 		for _, s := range nodebench.Scenarios() {
