@@ -108,3 +108,25 @@ func TestAClaimOfTheSameStepWasThere(t *testing.T) {
 		}
 	}
 }
+
+// Who watches from outside may not see the renewal that ends an outage.
+func TestAnOutageEndsWithARenewal(t *testing.T) {
+	why := reason.AfterOutage.Of(reason.MissedNone.Of(job.Reason{}), reason.StoreAway.Of("b", at(2), at(9)))
+	for _, test := range []struct {
+		whole  bool
+		heard  []time.Time
+		untrue bool
+	}{
+		{true, []time.Time{at(0), at(2), at(9.5)}, false},
+		{true, []time.Time{at(0), at(2)}, true},
+		{false, []time.Time{at(0), at(2)}, false},
+		{false, []time.Time{at(0), at(2), at(5), at(9.5)}, true},
+	} {
+		w := world(job.OutcomeMissed, why)
+		w.Rule = func(string) (truth.Rule, bool) { return truth.Rule{Missed: job.MissedNone}, true }
+		w.Whole, w.Sessions[job.ID{15: 3}].HeardAt = test.whole, test.heard
+		if found := w.Check(); (len(found) > 0) != test.untrue {
+			t.Errorf("heard at %v, all: %t: %q", test.heard, test.whole, found)
+		}
+	}
+}
