@@ -735,6 +735,23 @@ func (c *Client) DeleteWindow(ctx context.Context, namespace, name string, versi
 	return c.do(ctx, call{method: http.MethodDelete, path: pathOf("windows", namespace, name), header: ifMatch(version)})
 }
 
+// Hooks returns the hooks of a namespace, "" for all, by name.
+func (c *Client) Hooks(ctx context.Context, namespace string) (Page[Document], error) {
+	var page Page[Document]
+	return page, c.do(ctx, call{method: http.MethodGet, path: "/hooks", query: values("namespace", namespace), answer: &page})
+}
+
+// Hook returns a hook.
+func (c *Client) Hook(ctx context.Context, namespace, name string) (Document, error) {
+	var d Document
+	return d, c.do(ctx, call{method: http.MethodGet, path: pathOf("hooks", namespace, name), answer: &d})
+}
+
+// DeleteHook removes a version of a hook; 0 is any. Its address then starts nothing.
+func (c *Client) DeleteHook(ctx context.Context, namespace, name string, version int64) error {
+	return c.do(ctx, call{method: http.MethodDelete, path: pathOf("hooks", namespace, name), header: ifMatch(version)})
+}
+
 // Channels returns the channels of a namespace, "" for all, by name.
 func (c *Client) Channels(ctx context.Context, namespace string) (Page[Document], error) {
 	var page Page[Document]

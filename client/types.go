@@ -215,6 +215,12 @@ type Occurrence struct {
 	Window    *Opening  `json:"window,omitempty" doc:"The maintenance window that will be open then, by the windows of now."`
 }
 
+// HookCalled is the answer to the call of a hook.
+type HookCalled struct {
+	Run      job.ID `json:"run,omitzero" doc:"The run that the call has started. Absent if it started none."`
+	Repeated bool   `json:"repeated,omitempty" doc:"An earlier call with the same delivery has started the run."`
+}
+
 // Opening is a span in which a maintenance window is open.
 type Opening struct {
 	Window string           `json:"window" doc:"The full name of the window, namespace/name."`

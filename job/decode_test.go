@@ -270,7 +270,7 @@ func TestDecodeExplains(t *testing.T) {
 		{"a key of a map given twice", "j.yaml", "labels:\n  a: 1\n  a: 2\n", `j.yaml:3:3: labels.a: is given twice, first on line 2`},
 		{"a key given twice in JSON", "", "{\"name\": \"a\",\n \"name\": \"b\"}", `2:2: name: is given twice, first on line 1`},
 		{"a kind given twice", "j.yaml", "kind: job\nkind: pool\n", `j.yaml:2:1: kind: unknown field "kind"`},
-		{"an unknown kind", "j.yaml", "kind: jobs", `j.yaml:1:7: kind: "jobs" is not known; allowed: job, calendar, pool, window, channel, executors (did you mean "job"?)`},
+		{"an unknown kind", "j.yaml", "kind: jobs", `j.yaml:1:7: kind: "jobs" is not known; allowed: job, calendar, pool, window, channel, hook, executors (did you mean "job"?)`},
 		{"a strange key", "j.yaml", `labels: {"a b": [1]}`, `labels["a b"]: expected a text, found a list`},
 		{"a document that is a text", "j.yaml", "hello", `j.yaml:1:1: expected a mapping, found "hello"`},
 		{"tabs", "j.yaml", "name: a\nrun:\n\tshell: x\n", `is not valid YAML: found character that cannot start any token (YAML is indented with spaces`},

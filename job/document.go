@@ -15,8 +15,8 @@ import (
 	"github.com/belfry-cron/belfry/internal/phrase"
 )
 
-// Document is one job, calendar, pool, window, channel or list of executors, as in files and the API.
-// Exactly one of the six is not nil, as [Kind] says; documents made in code may leave [Kind] empty.
+// Document is one job, calendar, pool, window, channel, hook or list of executors, as in files and the API.
+// Exactly one of the seven is not nil, as [Kind] says; documents made in code may leave [Kind] empty.
 type Document struct {
 	Kind      Kind
 	Job       *Job
@@ -24,6 +24,7 @@ type Document struct {
 	Pool      *Pool
 	Window    *Window
 	Channel   *Channel
+	Hook      *Hook
 	Executors *Executors
 
 	File string // the name given to Decode
@@ -45,12 +46,13 @@ const (
 	KindPool      Kind = "pool"
 	KindWindow    Kind = "window"
 	KindChannel   Kind = "channel"
+	KindHook      Kind = "hook"
 	KindExecutors Kind = "executors"
 )
 
 // Values returns all kinds of documents.
 func (Kind) Values() []string {
-	return texts(KindJob, KindCalendar, KindPool, KindWindow, KindChannel, KindExecutors)
+	return texts(KindJob, KindCalendar, KindPool, KindWindow, KindChannel, KindHook, KindExecutors)
 }
 
 // Plural returns the plural of a kind, for paths and sentences.
@@ -81,6 +83,8 @@ func (d Document) FullName() string {
 		return d.Window.FullName()
 	case d.Channel != nil:
 		return d.Channel.FullName()
+	case d.Hook != nil:
+		return d.Hook.FullName()
 	case d.Executors != nil:
 		return d.Executors.FullName()
 	}
@@ -119,7 +123,7 @@ func (d Document) omits(field string) bool {
 // UID returns the identity of the document, or zero if it is not from a server.
 func (d Document) UID() ID { return *d.head().uid }
 
-// Content returns the *Job, *Calendar, *Pool, *Window, *Channel or *Executors of the document, or
+// Content returns the *Job, *Calendar, *Pool, *Window, *Channel, *Hook or *Executors of the document, or
 // an empty one of its [Kind] if it has none.
 func (d *Document) Content() any { return d.body().Addr().Interface() }
 
@@ -148,6 +152,9 @@ func (d Document) As(uid ID, version int64) Document {
 	case d.Channel != nil:
 		c := *d.Channel
 		d.Channel = &c
+	case d.Hook != nil:
+		h := *d.Hook
+		d.Hook = &h
 	case d.Executors != nil:
 		e := *d.Executors
 		d.Executors = &e
@@ -177,6 +184,8 @@ func (d Document) head() head {
 		return head{&d.Window.Namespace, &d.Window.Name, &d.Window.UID, &d.Window.Version}
 	case d.Channel != nil:
 		return head{&d.Channel.Namespace, &d.Channel.Name, &d.Channel.UID, &d.Channel.Version}
+	case d.Hook != nil:
+		return head{&d.Hook.Namespace, &d.Hook.Name, &d.Hook.UID, &d.Hook.Version}
 	case d.Executors != nil:
 		return head{&d.Executors.Namespace, &d.Executors.Name, &d.Executors.UID, &d.Executors.Version}
 	}
@@ -332,6 +341,8 @@ func (d Document) kind() Kind {
 		return KindWindow
 	case d.Channel != nil:
 		return KindChannel
+	case d.Hook != nil:
+		return KindHook
 	case d.Executors != nil:
 		return KindExecutors
 	}
@@ -353,6 +364,9 @@ func (d *Document) body() reflect.Value {
 	case KindChannel:
 		d.Channel = orNew(d.Channel)
 		return reflect.ValueOf(d.Channel).Elem()
+	case KindHook:
+		d.Hook = orNew(d.Hook)
+		return reflect.ValueOf(d.Hook).Elem()
 	case KindExecutors:
 		d.Executors = orNew(d.Executors)
 		return reflect.ValueOf(d.Executors).Elem()

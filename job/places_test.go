@@ -45,7 +45,7 @@ func TestAFieldInTheWrongPlaceIsSentToItsOwn(t *testing.T) {
 		{"run: {shell: echo, title: Nightly}", `("title" belongs at the top of the document)`},
 		{"notify: ops", `unknown field "notify" (a channel chooses the jobs that it reports: kind: channel)`},
 		{"run: {shell: echo, on_failure: ops}", `(a channel chooses the jobs that it reports: kind: channel)`},
-		{"kind: CronJob", `allowed: job, calendar, pool, window, channel, executors (belfry kubernetes import turns CronJobs into jobs)`},
+		{"kind: CronJob", `allowed: job, calendar, pool, window, channel, hook, executors (belfry kubernetes import turns CronJobs into jobs)`},
 		{"name: 备份", `name: "备份" is not a name (lower-case letters, digits, dots, dashes and underscores, at most 128, the first a letter or digit; title takes any text)`},
 		{"name: My Backup_Job", `at most 128, the first a letter or digit; title takes any text; did you mean "my-backup_job"?)`},
 		{"frobnicate: 1", "(known: namespace, name, "},

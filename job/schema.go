@@ -13,16 +13,17 @@ import (
 func Schema() []byte {
 	s := &schema{done: map[string]bool{}}
 	calendar, pool, channel := s.ref(reflect.TypeFor[Calendar]()), s.ref(reflect.TypeFor[Pool]()), s.ref(reflect.TypeFor[Channel]())
-	window, executors, job := s.ref(reflect.TypeFor[Window]()), s.ref(reflect.TypeFor[Executors]()), s.ref(reflect.TypeFor[Job]())
+	window, hook, executors, job := s.ref(reflect.TypeFor[Window]()), s.ref(reflect.TypeFor[Hook]()), s.ref(reflect.TypeFor[Executors]()), s.ref(reflect.TypeFor[Job]())
 	root := object(
 		"$schema", textNode("https://json-schema.org/draft/2020-12/schema"),
 		"title", textNode("Belfry document"),
-		"description", textNode("A job, calendar, pool, window, channel or list of executors of Belfry. A file holds one or more of them."),
+		"description", textNode("A job, calendar, pool, window, channel, hook or list of executors of Belfry. A file holds one or more of them."),
 		"if", isKind(KindCalendar), "then", calendar,
 		"else", object("if", isKind(KindPool), "then", pool,
 			"else", object("if", isKind(KindWindow), "then", window,
 				"else", object("if", isKind(KindChannel), "then", channel,
-					"else", object("if", isKind(KindExecutors), "then", executors, "else", job)))),
+					"else", object("if", isKind(KindHook), "then", hook,
+						"else", object("if", isKind(KindExecutors), "then", executors, "else", job))))),
 		"$defs", &node{kind: mappingNode, entries: s.defs},
 	)
 	var b bytes.Buffer
@@ -64,7 +65,7 @@ func (s *schema) ref(t reflect.Type) *node {
 func (s *schema) structure(t reflect.Type) *node {
 	properties := object()
 	required := list()
-	if t == reflect.TypeFor[Job]() || t == reflect.TypeFor[Calendar]() || t == reflect.TypeFor[Pool]() || t == reflect.TypeFor[Window]() || t == reflect.TypeFor[Channel]() || t == reflect.TypeFor[Executors]() {
+	if t == reflect.TypeFor[Job]() || t == reflect.TypeFor[Calendar]() || t == reflect.TypeFor[Pool]() || t == reflect.TypeFor[Window]() || t == reflect.TypeFor[Channel]() || t == reflect.TypeFor[Hook]() || t == reflect.TypeFor[Executors]() {
 		kind := s.value(reflect.TypeFor[Kind](), &field{})
 		properties.add("kind", described("What the document describes. Default: job.", kind))
 	}

@@ -111,6 +111,9 @@ type TemplateData struct {
 	Steps map[string]StepData
 	Item  json.RawMessage
 	Index int
+
+	// Call is the call of a hook.
+	Call Call
 }
 
 // StepData is the data of a finished step for templates.

@@ -238,8 +238,10 @@ type compiler struct {
 	early bool
 	// onlyParams is set where nothing but the parameters is known.
 	onlyParams bool
-	steps      map[string]bool
-	uses       map[string]bool // the named steps; may be nil
+	// call is set where nothing but the call of a hook is known.
+	call  bool
+	steps map[string]bool
+	uses  map[string]bool // the named steps; may be nil
 	// strict refuses values that would decide what a command runs.
 	strict bool
 	free   string // of the Template
@@ -337,6 +339,12 @@ func (c *compiler) operand(n parse.Node, args []*expression, depth int) (*expres
 // field compiles .Name and its suffix.
 func (c *compiler) field(n *parse.FieldNode, args []*expression) (*expression, error) {
 	name, rest := n.Ident[0], n.Ident[1:]
+	if c.call {
+		if name == "Body" || name == "Header" {
+			return c.callValue(n, args)
+		}
+		return nil, phrase.Mistake(phrase.UnknownDotField.Of(name), phrase.Fields.Of(".Body, .Header", braces))
+	}
 	if name == "Param" {
 		return c.param(rest, args)
 	}

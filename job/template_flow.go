@@ -67,6 +67,27 @@ func (c *compiler) itemValue(n *parse.FieldNode, args []*expression) (*expressio
 	return e, nil
 }
 
+// callValue compiles .Body, .Header and their suffixes. A value that a call does not have is empty:
+// its events have many shapes.
+func (c *compiler) callValue(n *parse.FieldNode, args []*expression) (*expression, error) {
+	if len(args) > 0 {
+		return nil, phrase.Mistake(phrase.NotFunction.Of(n.String()))
+	}
+	e := &expression{kind: foundValue, free: true, source: n.String()}
+	e.raw = func(d *TemplateData) (json.RawMessage, error) {
+		value := d.Call.Body
+		if n.Ident[0] == "Header" {
+			value = d.Call.Header
+		}
+		if found, err := pick(value, n.Ident[1:], ""); err == nil {
+			return found, nil
+		}
+		return json.RawMessage(`""`), nil
+	}
+	e.eval = plainEval(e.raw)
+	return e, nil
+}
+
 func plainEval(raw func(*TemplateData) (json.RawMessage, error)) func(*TemplateData) (any, error) {
 	return func(d *TemplateData) (any, error) {
 		value, err := raw(d)
@@ -202,13 +223,7 @@ func (d TemplateData) Condition(template string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	switch strings.TrimSpace(text) {
-	case "true":
-		return true, nil
-	case "false":
-		return false, nil
-	}
-	return false, fmt.Errorf("%s is neither true nor false", quote(text))
+	return conditionOf(strings.TrimSpace(text))
 }
 
 // Instant returns the moment of an until.

@@ -78,6 +78,9 @@ func (d Document) Validate(options ...Option) error {
 	case KindChannel:
 		v.name(d.Channel.Namespace, d.Channel.Name)
 		v.channel(d.Channel)
+	case KindHook:
+		v.name(d.Hook.Namespace, d.Hook.Name)
+		v.hookDocument(d.Hook)
 	case KindExecutors:
 		v.name(d.Executors.Namespace, d.Executors.Name)
 		v.executors(d.Executors)

@@ -6,13 +6,13 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Documents keeps calendars, pools, windows, channels and lists of executors.
+// Documents keeps calendars, pools, windows, channels, hooks and lists of executors.
 type Documents interface {
 	// PutDocument creates or changes a document by name, and writes its audit record in the
 	// same step. A changed calendar begins a new epoch for each job that names it, and a
 	// larger pool hands on its slots; the runs that a changed window holds are due at once. A document with the same content changes nothing.
 	// [ErrExists], [ErrNotFound] and [ErrConflict] concern ifVersion, [ErrLimit] concerns
-	// [ChannelsMax], [ExecutorsMax] and [WindowsMax].
+	// [ChannelsMax], [ExecutorsMax], [HooksMax] and [WindowsMax].
 	PutDocument(ctx context.Context, d job.Document, ifVersion int64, actor string) (job.Document, error)
 	// DeleteDocument removes the document with a full name. [ErrNotFound] means an unknown
 	// document, [ErrConflict] another version than the given one, and a [NamedError] a calendar
@@ -24,7 +24,7 @@ type Documents interface {
 }
 
 // DocumentKinds are the kinds of [Documents].
-var DocumentKinds = []job.Kind{job.KindCalendar, job.KindPool, job.KindWindow, job.KindChannel, job.KindExecutors}
+var DocumentKinds = []job.Kind{job.KindCalendar, job.KindPool, job.KindWindow, job.KindChannel, job.KindHook, job.KindExecutors}
 
 const (
 	// ChannelsMax is the most notification channels in a store: the delivering node compares
@@ -36,6 +36,8 @@ const (
 	// WindowsMax is the most maintenance windows in a store: each claim compares its job with all of
 	// them.
 	WindowsMax = 200
+	// HooksMax is the most hooks in a store: each call searches all of them.
+	HooksMax = 1000
 )
 
 // DocumentReader is the part of a store that reads documents.

@@ -339,6 +339,7 @@ func TestReferenceOfJobFilesIsComplete(t *testing.T) {
 	r.table("A calendar", "", "Calendar")
 	r.table("A pool", "", "Pool")
 	r.table("A window", "", "Window")
+	r.table("A hook", "", "Hook")
 	r.table("Executors", "", "Executors")
 	expect(t, name, text, before+mark+r.b.String())
 }

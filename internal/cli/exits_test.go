@@ -43,6 +43,8 @@ var conflicts = []ending{
 	{command: "job create", args: []string{"a", "--", "true"}, says: "job default/a already exists"},
 	{command: "calendar delete", before: []string{"apply", "-f", "user.yaml"}, args: []string{"off", "--yes"}, says: "names the calendar default/off"},
 	{command: "pool delete", args: []string{"db", "--yes"}, meanwhile: []string{"apply", "-f", "larger.yaml"}, says: "version"},
+	{command: "hook create", args: []string{"deploy", "--job", "a"}, says: "exists"},
+	{command: "hook delete", args: []string{"deploy", "--yes"}, meanwhile: []string{"apply", "-f", "paused.yaml"}, says: "version"},
 	{command: "window delete", args: []string{"upgrade", "--yes"}, meanwhile: []string{"apply", "-f", "longer.yaml"}, says: "version"},
 	{command: "executor delete", args: []string{"orders", "--yes"}, meanwhile: []string{"apply", "-f", "more.yaml"}, says: "version"},
 	{command: "channel delete", args: []string{"ops", "--yes"}, meanwhile: []string{"apply", "-f", "louder.yaml"}, says: "version"},
@@ -65,6 +67,7 @@ var unconflicted = map[string]string{
 	"xxl give-back":    "the same",
 	"worker":           "it runs until it is stopped",
 	"job edit":         "it needs a terminal, see edit.txtar",
+	"hook rotate":      "it replaces whatever secret there is",
 	"window open":      "whatever window there is, it is open",
 	"window close":     "whatever opening there is, it is over",
 	"job pause":        "whatever the job is by then, it is paused",
@@ -127,6 +130,7 @@ func exitBench(t *testing.T) *bench {
 	b.write("other.yaml", "name: b\nrun: {shell: \"echo b\"}\n")
 	b.write("larger.yaml", "kind: pool\nname: db\npool: {size: 3}\n")
 	b.write("longer.yaml", "kind: window\nname: upgrade\nschedule: {cron: \"@yearly\"}\nfor: 2h\n")
+	b.write("paused.yaml", "kind: hook\nname: deploy\njob: a\nfrom: standard\nsecret: hook_deploy\npaused: true\n")
 	b.write("more.yaml", "kind: executors\nname: orders\naddresses: [http://10.0.0.5:9999, http://10.0.0.6:9999]\n")
 	b.write("louder.yaml", "kind: channel\nname: ops\nto: {teams: {url: {file: teams}}}\nrules: [{events: [failed, missed]}]\n")
 	b.write("user.yaml", "name: user\nschedule: {cron: \"@daily\", only: [off]}\nrun: {shell: \"true\"}\n")

@@ -50,7 +50,7 @@ func export(ctx context.Context, server *remote, ask exportFlags) error {
 		kind job.Kind // in the order of their names in each other
 		of   func(context.Context, string) (client.Page[client.Document], error)
 	}{
-		{job.KindCalendar, server.Calendars}, {job.KindPool, server.Pools}, {job.KindWindow, server.Windows}, {job.KindChannel, server.Channels}, {job.KindExecutors, server.ListedExecutors},
+		{job.KindCalendar, server.Calendars}, {job.KindPool, server.Pools}, {job.KindWindow, server.Windows}, {job.KindChannel, server.Channels}, {job.KindHook, server.Hooks}, {job.KindExecutors, server.ListedExecutors},
 	} {
 		page, err := list.of(ctx, namespace)
 		if err != nil {
@@ -100,6 +100,8 @@ func exported(server *remote, documents []job.Document, page []client.Document, 
 			has = d.Window.Labels
 		case d.Channel != nil:
 			has = d.Channel.Labels
+		case d.Hook != nil:
+			has = d.Hook.Labels
 		case d.Executors != nil:
 			has = d.Executors.Labels
 		}

@@ -98,6 +98,11 @@ var verbs = map[string]verb{
 	"node undrain":      {args: []string{"one"}, absent: []string{"nobody"}},
 	"notification ack":  {args: []string{"x"}, absent: []string{"nobody"}, unrun: "it needs a notification, see notifications.txtar"},
 	"notification list": {reads: true},
+	"hook create":       {args: []string{"paid{n}", "--job", "a"}},
+	"hook delete":       {args: []string{"deploy", "--yes"}, absent: []string{"nobody", "--yes"}},
+	"hook get":          {args: []string{"deploy"}, absent: []string{"nobody"}, reads: true},
+	"hook list":         {reads: true},
+	"hook rotate":       {args: []string{"deploy"}, absent: []string{"nobody"}},
 	"window close":      {args: []string{"upgrade"}, absent: []string{"nobody"}},
 	"window delete":     {args: []string{"upgrade", "--yes"}, absent: []string{"nobody", "--yes"}},
 	"window get":        {args: []string{"upgrade"}, absent: []string{"nobody"}, reads: true},
@@ -178,6 +183,12 @@ kind: pool
 name: db
 pool: {size: 2}
 ---
+kind: hook
+name: deploy
+job: a
+from: standard
+secret: hook_deploy
+---
 kind: window
 name: upgrade
 match: {labels: {team: none}}
@@ -217,6 +228,7 @@ func newBench(t *testing.T) *bench {
 		<-ended
 	})
 	for deadline := time.Now().Add(patience); ; <-time.After(20 * time.Millisecond) {
+		b.run(nil, "secret", "set", "hook_deploy", "--env", "HOOK") // which the hook names
 		if _, _, code := b.run(nil, "apply", "-f", "jobs.yaml"); code == cli.ExitOK {
 			b.url = regexp.MustCompile(`http://[0-9.:]+`).FindString(log.String())
 			return b

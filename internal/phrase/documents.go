@@ -13,6 +13,7 @@ var (
 	NotNamespace        = one[Quoted]("not_namespace", "{x} is not a namespace", "{x} 不是命名空间")
 	NameOrAll           = none("name_or_all", "a name, or * for all", "名称，或用 * 表示全部")
 	NotJobName          = one[Quoted]("not_job_name", "{x} is not the name of a job", "{x} 不是任务名称")
+	HookJobForm         = none("hook_job_form", "the name of a job in the namespace of the hook", "钩子所在命名空间中任务的名称")
 	NameWithStars       = none("name_with_stars", "a name in which * stands for any letters", "名称，其中 * 代表任意字符")
 	NotClock            = one[Quoted]("not_clock", "{x} is not a time of day", "{x} 不是一天中的时刻")
 	NotWeekday          = one[Quoted]("not_weekday", "{x} is not a weekday", "{x} 不是星期")

@@ -172,6 +172,7 @@ func (s *Server) metricsHandler() http.Handler {
 	return s.metrics.Handler(metrics.Sources{
 		History:       history,
 		Windows:       s.openWindows,
+		Hooks:         s.service.Hooks.Counts,
 		Approvals:     func(ctx context.Context) (int, error) { return s.service.Attention.Approvals(ctx, s.itself()) },
 		Notifications: func() metrics.Notifications { return metrics.Notifications(s.notifier.Stats()) },
 		Version:       s.Version, Store: s.measured, Next: s.node.Planner().NextAfter,

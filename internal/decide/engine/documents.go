@@ -12,7 +12,7 @@ import (
 )
 
 // documentsMax is the most documents of a kind, if bounded.
-var documentsMax = map[job.Kind]int{job.KindChannel: store.ChannelsMax, job.KindExecutors: store.ExecutorsMax, job.KindWindow: store.WindowsMax}
+var documentsMax = map[job.Kind]int{job.KindChannel: store.ChannelsMax, job.KindExecutors: store.ExecutorsMax, job.KindWindow: store.WindowsMax, job.KindHook: store.HooksMax}
 
 // Documents are documents by kind and full name.
 type Documents map[job.Kind]map[string]job.Document

@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"runtime/debug"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -95,7 +94,7 @@ func isForAPI(path string) bool {
 	case "/api", "/livez", "/readyz", "/metrics", "/openapi.json", "/openapi-3.0.json", assistantPath:
 		return true
 	}
-	return strings.HasPrefix(path, "/api/") || strings.HasPrefix(path, "/ping/") || strings.HasPrefix(path, "/badge/")
+	return strings.HasPrefix(path, "/api/") || strings.HasPrefix(path, "/ping/") || strings.HasPrefix(path, hooksPath) || strings.HasPrefix(path, "/badge/")
 }
 
 // recovering answers a request whose handler panicked. Other requests continue.
@@ -220,19 +219,7 @@ func (a *api) callerOf(r *http.Request, without bool) (service.Caller, *problem)
 	case !errors.Is(err, auth.ErrUnknown):
 		return who, storeAway()
 	}
-	var address netip.Addr
-	if from, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
-		address = from.Addr()
-	}
-	wait, first := a.Tokens.Failed(address, a.Now())
-	if first {
-		a.Log.Warn("an address sends many invalid tokens", "address", address)
-	}
-	if wait > 0 {
-		return who, problemOf(service.Refuse(client.TypeTooManyFailures, phrase.ManyInvalid, phrase.ValidNotSlowed)).
-			withHeader("Retry-After", strconv.Itoa(int(wait/time.Second)+1))
-	}
-	return who, unauthenticated(phrase.WrongToken, phrase.CreateToken)
+	return who, a.slowed(r, unauthenticated(phrase.WrongToken, phrase.CreateToken))
 }
 
 // certified checks the client certificate of a worker: a token may be for one alone.

@@ -112,6 +112,7 @@ func newAPI(c Config) (*api, error) {
 	}}
 	a.healthRoutes()
 	a.pingRoutes()
+	a.hookRoutes()
 	a.mux.add("GET /badge/{file}", need{public: true}, a.badge) // its secret says what it shows
 	a.metricsRoute()
 	if c.WithoutAPI {

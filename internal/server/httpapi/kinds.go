@@ -15,6 +15,7 @@ func (a *api) setRoutes() {
 	a.routesOf(a.Service.Pools, job.KindPool)
 	a.routesOf(a.Service.Windows, job.KindWindow)
 	a.routesOf(a.Service.Channels, job.KindChannel)
+	a.routesOf(a.Service.Hooks.KindDocuments, job.KindHook)
 	a.routesOf(a.Service.Listed, job.KindExecutors)
 	a.secretRoutes()
 }

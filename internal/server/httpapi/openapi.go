@@ -66,6 +66,7 @@ var tags = []*huma.Tag{
 	{Name: "schedules", Description: "What schedules mean, before a job uses them."},
 	{Name: "calendars", Description: "Days that schedules skip or are restricted to."},
 	{Name: "pools", Description: "Bounds on how many runs of several jobs run at once."},
+	{Name: "hooks", Description: "Hooks, by which other programs start jobs with signed requests."},
 	{Name: "windows", Description: "Maintenance windows, in which jobs do not start."},
 	{Name: "channels", Description: "Where notifications go, and which."},
 	{Name: "executors", Description: "Executors of XXL-JOB whose addresses are typed in."},
@@ -101,7 +102,7 @@ func tagOf(path string) string {
 
 // documented says what documents the operations with a tag are about: those
 // below /jobs are jobs.
-var documented = map[string]string{"jobs": "Job", "calendars": "Calendar", "pools": "Pool", "windows": "Window", "channels": "Channel", "executors": "Executors"}
+var documented = map[string]string{"jobs": "Job", "calendars": "Calendar", "pools": "Pool", "windows": "Window", "channels": "Channel", "hooks": "Hook", "executors": "Executors"}
 
 // schemasAt is where the schemas are in the description.
 const schemasAt = "#/components/schemas/"
@@ -200,6 +201,18 @@ func (a *api) describePlain() {
 			a.huma.OpenAPI().AddOperation(operation)
 		}
 	}
+	for _, end := range []string{"", "/{secret}"} {
+		called := map[string]*huma.MediaType{"application/json": {Schema: a.huma.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[client.HookCalled](), true, "HookCalled")}}
+		operation := &huma.Operation{
+			OperationID: "call-hook" + map[bool]string{true: "-url"}[end != ""], Method: http.MethodPost, Path: "/hooks/{id}" + end, Summary: "Start the job of a hook, whose templates read the body",
+			Parameters: []*huma.Param{{Name: "id", In: "path", Required: true, Schema: text, Description: "The uid of the hook."}},
+			Responses:  map[string]*huma.Response{"200": {Description: "The call started no run.", Content: called}, "202": {Description: "The call started a run.", Content: called}},
+		}
+		if end != "" {
+			operation.Parameters = append(operation.Parameters, &huma.Param{Name: "secret", In: "path", Required: true, Schema: text, Description: "The secret, for a hook of the form url."})
+		}
+		a.huma.OpenAPI().AddOperation(operation)
+	}
 	a.huma.OpenAPI().AddOperation(&huma.Operation{
 		OperationID: "get-badge", Method: http.MethodGet, Path: "/badge/{file}", Summary: "Show a badge as SVG or JSON",
 		Parameters: []*huma.Param{{Name: "file", In: "path", Required: true, Schema: text, Description: "What the link of the badge ends with: its secret with .svg or .json."}, {Name: "lang", In: "query", Schema: text, Description: "The language of the message: en (default) or zh."}},
@@ -290,6 +303,9 @@ func problemsOf(o *huma.Operation, wanted need) []int {
 	switch {
 	case strings.HasPrefix(o.Path, "/ping/"), strings.HasPrefix(o.Path, "/badge/"):
 		return append(list, http.StatusBadRequest, http.StatusNotFound, http.StatusConflict, http.StatusServiceUnavailable, http.StatusGatewayTimeout)
+	case strings.HasPrefix(o.Path, hooksPath):
+		return append(list, http.StatusBadRequest, http.StatusUnauthorized, http.StatusNotFound, http.StatusConflict, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge,
+			http.StatusUnprocessableEntity, http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusGatewayTimeout)
 	case wanted.public && !strings.HasPrefix(o.Path, "/api/"):
 		return list
 	}

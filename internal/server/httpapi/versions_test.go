@@ -13,6 +13,7 @@ import (
 var documents = map[string][2]string{
 	"jobs/shop/a":      {`{"namespace": "shop", "name": "a", "run": "true"}`, `{"namespace": "shop", "name": "a", "run": "false"}`},
 	"calendars/shop/b": {`{"kind": "calendar", "namespace": "shop", "name": "b", "calendar": {"include": ["2026-12-25"]}}`, `{"kind": "calendar", "namespace": "shop", "name": "b", "calendar": {"include": ["2026-12-26"]}}`},
+	"hooks/shop/h":     {`{"kind": "hook", "namespace": "shop", "name": "h", "job": "a", "from": "url", "secret": "s"}`, `{"kind": "hook", "namespace": "shop", "name": "h", "job": "b", "from": "url", "secret": "s"}`},
 	"windows/shop/w":   {`{"kind": "window", "namespace": "shop", "name": "w", "schedule": "@daily", "for": "1h"}`, `{"kind": "window", "namespace": "shop", "name": "w", "schedule": "@daily", "for": "2h"}`},
 	"pools/shop/c":     {`{"kind": "pool", "namespace": "shop", "name": "c", "pool": {"size": 1}}`, `{"kind": "pool", "namespace": "shop", "name": "c", "pool": {"size": 2}}`},
 	"channels/shop/d": {
@@ -22,8 +23,17 @@ var documents = map[string][2]string{
 	"executors/shop/e": {`{"kind": "executors", "namespace": "shop", "name": "e", "addresses": "http://10.0.0.1:9999"}`, `{"kind": "executors", "namespace": "shop", "name": "e", "addresses": "http://10.0.0.2:9999"}`},
 }
 
+// setSecrets sets the secret of the hooks among the documents.
+func (s *server) setSecrets() {
+	s.t.Helper()
+	for _, namespace := range []string{"default", "shop", "web"} {
+		ok[any](s, "PUT", "/api/v1/secrets/"+namespace+"/s", `{"value": "a secret"}`)
+	}
+}
+
 func TestAnyVersionIsChangedAndNoneIsCreated(t *testing.T) {
 	s := newServer(t)
+	s.setSecrets()
 	for path, bodies := range documents {
 		path = "/api/v1/" + path
 		s.refused(client.TypeNotFound, 404, "PUT", path, bodies[0], "If-Match", "*")
@@ -44,6 +54,7 @@ func TestAnyVersionIsChangedAndNoneIsCreated(t *testing.T) {
 
 func TestADocumentThatIsPutMayLeaveOutItsKindAndName(t *testing.T) {
 	s := newServer(t)
+	s.setSecrets()
 	for path, bodies := range documents {
 		var bare map[string]any
 		if err := json.Unmarshal([]byte(bodies[0]), &bare); err != nil {
@@ -75,6 +86,7 @@ func TestADocumentThatIsPutMayLeaveOutItsKindAndName(t *testing.T) {
 
 func TestDocumentOfAnotherNameIsRefused(t *testing.T) {
 	s := newServer(t)
+	s.setSecrets()
 	for path, bodies := range documents {
 		kind, _, _ := strings.Cut(path, "/")
 		for request, want := range map[string]client.FieldError{

@@ -62,6 +62,9 @@ func (d *described) sorted() (list []*operation) {
 
 func TestOperationsFollowTheirDescriptions(t *testing.T) {
 	for _, o := range description(t).sorted() {
+		if strings.HasPrefix(o.path, "/hooks/") {
+			continue // TestHooksKnowTheSignaturesOfTheProviders signs
+		}
 		bodies := []string{""}
 		if o.node["requestBody"] != nil {
 			bodies = examples(t, o)

@@ -109,6 +109,8 @@ func (w *world) fill() {
 	must(err)
 	_, err = w.store.PutDocument(ctx, job.Document{Window: &job.Window{Name: "upgrade", Match: job.WindowMatch{Labels: map[string]string{"team": "none"}}, Schedule: job.Schedule{Cron: []string{"@yearly"}}, For: job.Duration(time.Hour)}}, 0, "alice")
 	must(err)
+	_, err = w.store.PutDocument(ctx, job.Document{Hook: &job.Hook{Name: "deploy", Job: "nightly", From: job.HookGitHub, Secret: "api_key"}}, 0, "alice")
+	must(err)
 	_, err = w.store.PutDocument(ctx, job.Document{Executors: &job.Executors{Name: "orders", Addresses: []string{"http://10.0.0.5:9999"}}}, 0, "alice")
 	must(err)
 	channel, err := w.store.PutDocument(ctx, job.Document{Channel: &job.Channel{
@@ -204,6 +206,8 @@ func (w *world) target(o *operation) string {
 		name = "database"
 	case tag[3] == "windows":
 		name = "upgrade"
+	case tag[3] == "hooks":
+		name = "deploy"
 	case tag[3] == "executors":
 		name = "orders"
 	case tag[3] == "channels":
@@ -306,6 +310,8 @@ func examples(t testing.TB, o *operation) []string {
 		return []string{`{"kind": "calendar", "name": "holidays", "description": "free days", "labels": {"a": "b"}, "calendar": {"weekdays": "mon-fri", "include": ["2026-12-24"], "exclude": "2026-10-01..2026-10-07"}}`}
 	case "put-pool":
 		return []string{`{"kind": "pool", "name": "database", "description": "three", "labels": {"a": "b"}, "pool": {"size": 3}}`}
+	case "put-hook":
+		return []string{`{"kind": "hook", "name": "deploy", "job": "nightly", "from": "github", "secret": "api_key", "params": {"day": "{{ .Body.day }}"}, "if": "{{ eq .Header.x_github_event \"push\" }}", "paused": true, "description": "pushes", "labels": {"a": "b"}}`}
 	case "put-window":
 		return []string{`{"kind": "window", "name": "upgrade", "description": "database", "labels": {"a": "b"}, "match": {"labels": {"team": "db"}, "namespaces": ["default"]}, "schedule": {"cron": "0 2 * * 0", "timezone": "Europe/Berlin"}, "for": "2h", "action": "skip", "closed": "2026-11-20T08:00:00Z"}`}
 	case "put-listed-executors":

@@ -2,10 +2,11 @@ package i18n
 
 // settingsTexts are the texts of the settings.
 var settingsTexts = []text{
-	{"shared.title", "Calendars, pools, windows, secrets", "日历、池、窗口与密钥"},
+	{"shared.title", "Calendars, pools, windows, hooks, secrets", "日历、池、窗口、钩子与密钥"},
 	{"shared.calendars", "Calendars", "日历"},
 	{"shared.pools", "Pools", "池"},
 	{"shared.windows", "Maintenance windows", "维护窗口"},
+	{"shared.hooks", "Hooks", "钩子"},
 	{"shared.secrets", "Names of secrets", "密钥名称"},
 	{"shared.slots", "{n} slot|{n} slots", "{n} 个槽位"},
 	{"shared.rate", "{n} start in {per}|{n} starts in {per}", "每 {per} 启动 {n} 次"},

@@ -85,6 +85,8 @@ type Sources struct {
 	Approvals func(ctx context.Context) (int, error)
 	// Windows returns the open maintenance windows by full name. It may be nil.
 	Windows func(ctx context.Context) (map[string]job.WindowAction, error)
+	// Hooks returns how many calls of hooks this server has had, by result. It may be nil.
+	Hooks func() map[string]int64
 	// Next returns the next due time of a job, and whether there is one.
 	Next func(uid job.ID, at time.Time) (time.Time, bool)
 }
@@ -278,6 +280,13 @@ func (m *Metrics) page(ctx context.Context, s Sources) []byte {
 		}
 		if jobs, next, err := s.Store.ListJobs(ctx, store.JobQuery{Limit: labelledJobsMax}); err == nil {
 			m.writeJobs(ctx, p, s, jobs, next != "", live, now)
+		}
+	}
+	if s.Hooks != nil {
+		p.family("belfry_hook_calls_total", counter, "Calls of hooks at this server, by result.")
+		calls := s.Hooks()
+		for _, result := range slices.Sorted(maps.Keys(calls)) {
+			p.sample("", float64(calls[result]), "result", result)
 		}
 	}
 	if s.Windows != nil {

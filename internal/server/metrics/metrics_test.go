@@ -38,6 +38,7 @@ func sourcesOf(s Store) Sources {
 		Windows: func(context.Context) (map[string]job.WindowAction, error) {
 			return map[string]job.WindowAction{"ops/open": job.WindowHold}, nil
 		},
+		Hooks: func() map[string]int64 { return map[string]int64{"started": 8, "unproven": 9} },
 		Notifications: func() Notifications {
 			return Notifications{Delivers: true, Pending: 3, Open: 2, Sent: 41, Failed: 5, GivenUp: 1, Dropped: 6}
 		},
@@ -204,6 +205,8 @@ func TestPageSaysWhatWasCounted(t *testing.T) {
 		`belfry_history_refused_total`:                                                  2,
 		`belfry_clock_ahead_seconds`:                                                    -1.5,
 		`belfry_clock_off`:                                                              1,
+		`belfry_hook_calls_total{result="started"}`:                                     8,
+		`belfry_hook_calls_total{result="unproven"}`:                                    9,
 		`belfry_window_open{namespace="ops",name="open",action="hold"}`:                 1,
 		`belfry_sessions{state="live"}`:                                                 1,
 		`belfry_sessions{state="silent"}`:                                               0,

@@ -20,6 +20,8 @@ func TestEveryMethodRefusesACallerWithoutRights(t *testing.T) {
 		"Reports.Ping":    true, // the key in the request says who calls
 		"Badges.Show":     true, // the secret in the link does
 		"Callbacks.Check": true, // the secret does
+		"Hooks.Call":      true, // the signature does
+		"Hooks.Counts":    true, // numbers for metrics
 		"Runs.KeptFor":    true, // a setting
 		"Callbacks.Take":  true, // and so does the secret of the handover
 	}

@@ -47,8 +47,8 @@ type identity struct {
 	name string
 }
 
-// order is the order of writing: jobs and windows name calendars, and jobs pools.
-var order = map[job.Kind]int{job.KindCalendar: 0, job.KindPool: 1, job.KindWindow: 2, job.KindChannel: 3, job.KindExecutors: 4, job.KindJob: 5}
+// order is the order of writing: jobs and windows name calendars, jobs pools, and hooks jobs.
+var order = map[job.Kind]int{job.KindCalendar: 0, job.KindPool: 1, job.KindWindow: 2, job.KindChannel: 3, job.KindExecutors: 4, job.KindJob: 5, job.KindHook: 6}
 
 // step is the change of one document.
 type step struct {
@@ -71,7 +71,7 @@ type step struct {
 	absent  map[string]bool
 }
 
-// Apply creates and changes jobs, calendars, pools and channels to match documents. All documents are
+// Apply creates and changes documents to match documents. All documents are
 // checked before the first is written. Jobs are written in batches: a store that fails in
 // the middle keeps some of them, and applying again does the rest.
 func (d *Documents) Apply(ctx context.Context, who Caller, request client.Apply) (client.Applied, error) {

@@ -117,6 +117,7 @@ type Service struct {
 	Windows   *KindDocuments
 	Channels  *KindDocuments
 	Listed    *KindDocuments // executors
+	Hooks     *Hooks
 	Runs      *Runs
 	Output    *Output
 	Lines     *Lines
@@ -179,6 +180,7 @@ func New(c Config) (*Service, error) {
 		Pools:         &KindDocuments{s, rules, job.KindPool, c.Store},
 		Windows:       &KindDocuments{s, rules, job.KindWindow, c.Store},
 		Channels:      &KindDocuments{s, rules, job.KindChannel, c.Store},
+		Hooks:         &Hooks{KindDocuments: &KindDocuments{s, rules, job.KindHook, c.Store}, runs: runs, secrets: c.Secrets, notes: c.Store},
 		Runs:          runs,
 		Output:        output,
 		Lines:         &Lines{output: output},

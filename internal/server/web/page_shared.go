@@ -10,17 +10,17 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// sharedView has what jobs share: calendars, pools, windows and the names of secrets.
+// sharedView has what jobs share: calendars, pools, windows, hooks and the names of secrets.
 type sharedView struct {
 	*Layout
-	Calendars, Pools, Windows []sharedRow
-	Secrets                   []secretRow
+	Calendars, Pools, Windows, Hooks []sharedRow
+	Secrets                          []secretRow
 }
 
-// sharedRow is a calendar, a pool or a window.
+// sharedRow is a calendar, a pool, a window or a hook.
 type sharedRow struct {
 	Name, Description string
-	Text              string // how many slots a pool has, or what a window does
+	Text              string // how many slots a pool has, what a window does, or the address of a hook
 	YAML              string // the document, to copy
 	Lines             []string
 	Version           int64
@@ -43,7 +43,7 @@ func (s *site) shared(p *page) error {
 	for _, kind := range []struct {
 		list func(context.Context, service.Caller, string) ([]job.Document, error)
 		rows *[]sharedRow
-	}{{s.Service.Calendars.List, &v.Calendars}, {s.Service.Pools.List, &v.Pools}, {s.Service.Windows.List, &v.Windows}} {
+	}{{s.Service.Calendars.List, &v.Calendars}, {s.Service.Pools.List, &v.Pools}, {s.Service.Windows.List, &v.Windows}, {s.Service.Hooks.List, &v.Hooks}} {
 		list, err := kind.list(p.ctx(), p.who, namespace)
 		if err != nil {
 			return err
@@ -71,7 +71,7 @@ func (s *site) shared(p *page) error {
 		v.Secrets = append(v.Secrets, row)
 	}
 	v.Commands = []Command{
-		{p.T("shared.calendars"), "belfry calendar list"}, {p.T("shared.pools"), "belfry pool list"}, {p.T("shared.windows"), "belfry window list"},
+		{p.T("shared.calendars"), "belfry calendar list"}, {p.T("shared.pools"), "belfry pool list"}, {p.T("shared.windows"), "belfry window list"}, {p.T("shared.hooks"), "belfry hook list"},
 		{p.T("shared.secrets"), "belfry secret list"}, {p.T("shared.change"), "belfry apply FILE"},
 	}
 	return p.show("shared", v)
@@ -101,6 +101,8 @@ func (p *page) sharedRow(d job.Document) (row sharedRow, err error) {
 		}
 	case d.Window != nil:
 		row.Description, row.Version, row.Text = clean(d.Window.Description), d.Window.Version, cmp.Or(string(d.Window.Action), string(job.WindowHold))+" "+d.Window.For.String()
+	case d.Hook != nil:
+		row.Description, row.Version, row.Text = clean(d.Hook.Description), d.Hook.Version, d.Hook.Address()
 	}
 	document, err := client.DocumentOf(d)
 	if err != nil {

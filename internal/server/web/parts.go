@@ -29,6 +29,7 @@ type Service struct {
 	Calendars     Shared
 	Pools         Shared
 	Windows       Shared
+	Hooks         Shared
 	Secrets       Secrets
 	Notifications Notifications
 	Audit         Audit
@@ -40,7 +41,7 @@ type Service struct {
 func ServiceOf(s *service.Service) Service {
 	return Service{
 		Jobs: s.Jobs, Runs: s.Runs, Output: s.Output, Lines: s.Lines, Documents: s.Documents, Bulk: s.Bulk, Schedules: s.Schedules, Stats: s.Stats, Load: s.Load,
-		Attention: s.Attention, Nodes: s.Nodes, Executors: s.Executors, Channels: s.Channels, Calendars: s.Calendars, Pools: s.Pools, Windows: s.Windows, Secrets: s.Secrets, Notifications: s.Notifications, Audit: s.Audit, Access: s.Access, Badges: s.Badges,
+		Attention: s.Attention, Nodes: s.Nodes, Executors: s.Executors, Channels: s.Channels, Calendars: s.Calendars, Pools: s.Pools, Windows: s.Windows, Hooks: s.Hooks, Secrets: s.Secrets, Notifications: s.Notifications, Audit: s.Audit, Access: s.Access, Badges: s.Badges,
 	}
 }
 

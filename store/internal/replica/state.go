@@ -65,7 +65,7 @@ func definitionsOf(uid job.ID) string     { return definitionKeys + string(uid[:
 func idIn(key, prefix string) (id job.ID) { copy(id[:], strings.TrimPrefix(key, prefix)); return id }
 
 // documentLetters are the kinds in keys.
-var documentLetters = map[job.Kind]string{job.KindCalendar: "c/", job.KindPool: "p/", job.KindChannel: "n/", job.KindExecutors: "x/", job.KindWindow: "w/", "": "t/"}
+var documentLetters = map[job.Kind]string{job.KindCalendar: "c/", job.KindPool: "p/", job.KindChannel: "n/", job.KindExecutors: "x/", job.KindWindow: "w/", job.KindHook: "h/", "": "t/"}
 
 // documentKey returns the key of a document or token.
 func documentKey(kind job.Kind, name string) string {
