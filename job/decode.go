@@ -137,7 +137,8 @@ func (d *decoder) decodeStruct(n *node, v reflect.Value, at *path) {
 	}
 	d.reportRepeated(n, at)
 	if v.Type() == runSpecType {
-		besideContainer(n)
+		besideContainer(n, WorkContainer, reflect.TypeFor[Container]())
+		besideContainer(n, WorkKubernetes, reflect.TypeFor[Kubernetes]())
 	}
 	d.decodeFields(n, v, fields, at, false)
 	if fields[len(fields)-1].owner >= 0 {

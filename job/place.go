@@ -72,8 +72,11 @@ func (p *Place) Wants(handler string) string {
 		}
 		wants = append(wants, word+strings.Join(pairs, ", "))
 	}
+	cluster, isCluster := ClusterOf(handler)
 	switch {
 	case handler == AnyNode:
+	case isCluster:
+		wants = append(wants, "the cluster "+cluster+" in its configuration")
 	case handler == XXLHandler:
 		wants = append(wants, "xxl in its configuration")
 	case handler == ContainerHandler:

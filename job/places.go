@@ -24,7 +24,7 @@ var otherWords = map[string]string{
 	"interval": "schedule.every", "crontab": "schedule.cron", "expression": "schedule.cron", "cron_expression": "schedule.cron", "date": "schedule.at", "time": "schedule.at",
 	"depends_on": "schedule.on", "dependencies": "schedule.on", "after": "schedule.on", "needs": "schedule.on", "parent_job": "schedule.on", "runs": "schedule.max_runs",
 	"enabled": "paused", "disabled": "paused", "suspend": "paused", "active": "paused", "tags": "labels", "comment": "description", "parameters": "params",
-	"docker": "run.container", "image": "run.container",
+	"docker": "run.container", "image": "run.container", "pod": "run.kubernetes", "k8s": "run.kubernetes",
 	"host": "place.labels", "hostname": "place.labels", "node": "place.labels", "nodeName": "place.labels", "nodes": "place.labels", "hosts": "place.labels", "node_selector": "place.labels", "nodeSelector": "place.labels",
 }
 

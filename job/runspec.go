@@ -15,14 +15,15 @@ import (
 // Commands, arguments (except the interpreter's), URLs, header values, bodies, standard input and
 // the values of the environment are templates; see [CompileTemplate].
 type RunSpec struct {
-	Shell     *Shell     `json:"shell,omitzero" short:"read" doc:"A command or a script on the node: text for sh, or a mapping."`
-	Container *Container `json:"container,omitzero" doc:"A command in a container, on a node with Docker or Podman: the image as text, with shell beside it, or a mapping."`
-	HTTP      *HTTP      `json:"http,omitzero" doc:"A request to a web server."`
-	Handler   *Handler   `json:"handler,omitzero" doc:"The name of a function that a Go program has registered with package belfry. Runs wait for a node that has it."`
-	XXL       *XXL       `json:"xxl,omitzero" doc:"Work of an executor of XXL-JOB that is registered with Belfry."`
-	Flow      *Flow      `json:"flow,omitzero" doc:"A flow: several dependent steps in one run."`
-	Job       *OtherJob  `json:"job,omitzero" doc:"Only in a step of a flow: a run of another job; the step ends with that run."`
-	External  *External  `json:"external,omitzero" doc:"Work that is started elsewhere and reported, such as a line of a crontab. Belfry only reports its absence."`
+	Shell      *Shell      `json:"shell,omitzero" short:"read" doc:"A command or a script on the node: text for sh, or a mapping."`
+	Container  *Container  `json:"container,omitzero" doc:"A command in a container, on a node with Docker or Podman: the image as text, with shell beside it, or a mapping."`
+	Kubernetes *Kubernetes `json:"kubernetes,omitzero" doc:"A Job in a cluster of Kubernetes: the image as text, with shell beside it, or a mapping."`
+	HTTP       *HTTP       `json:"http,omitzero" doc:"A request to a web server."`
+	Handler    *Handler    `json:"handler,omitzero" doc:"The name of a function that a Go program has registered with package belfry. Runs wait for a node that has it."`
+	XXL        *XXL        `json:"xxl,omitzero" doc:"Work of an executor of XXL-JOB that is registered with Belfry."`
+	Flow       *Flow       `json:"flow,omitzero" doc:"A flow: several dependent steps in one run."`
+	Job        *OtherJob   `json:"job,omitzero" doc:"Only in a step of a flow: a run of another job; the step ends with that run."`
+	External   *External   `json:"external,omitzero" doc:"Work that is started elsewhere and reported, such as a line of a crontab. Belfry only reports its absence."`
 }
 
 // Work is the kind of work of a job, which selects its executor: the name of the field of
@@ -121,7 +122,7 @@ func (r *RunSpec) IsTimed() bool {
 // IsHandedOver reports whether nodes hand the work over to another program, which reports the end
 // later.
 func (r *RunSpec) IsHandedOver() bool {
-	return r.traits().isElsewhere || r.HTTP != nil && r.HTTP.Callback
+	return r.traits().isElsewhere || r.Kubernetes != nil || r.HTTP != nil && r.HTTP.Callback
 }
 
 // MarshalJSON implements [json.Marshaler]: the form in stores, which is the form of documents

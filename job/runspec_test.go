@@ -64,8 +64,8 @@ func TestFieldsOfAnotherKindOfWorkAreRefused(t *testing.T) {
 		`{handler: h, nice: 0}`:                             "a.yaml:2:25: run.nice: is only valid with run.shell",
 		`{handler: h, nice: null}`:                          "",
 		`{env: {A: b}, shell: "true"}`:                      "",
-		`{env: {A: b}}`:                                     "a.yaml:2:6: run: must have exactly one of shell, container, http, handler, xxl, flow and external",
-		`{shell: "true", handler: h}`:                       "a.yaml:2:6: run: must have exactly one of shell, container, http, handler, xxl, flow and external",
+		`{env: {A: b}}`:                                     "a.yaml:2:6: run: must have exactly one of shell, container, kubernetes, http, handler, xxl, flow and external",
+		`{shell: "true", handler: h}`:                       "a.yaml:2:6: run: must have exactly one of shell, container, kubernetes, http, handler, xxl, flow and external",
 	} {
 		docs, err := job.Decode("a.yaml", []byte("name: a\nrun: "+text+"\n"))
 		if err != nil {

@@ -154,15 +154,8 @@ func (c *Container) expand(visit visitor, run *path) work {
 	at := run.field("container")
 	expanded := *c
 	expanded.Shell = visit(TemplateShell, c.Shell, at.field("shell"))
-	words := func(texts []string, at *path) []string {
-		texts = slices.Clone(texts)
-		for i, text := range texts {
-			texts[i] = visit(TemplateText, text, at.item(i))
-		}
-		return texts
-	}
-	expanded.Command = words(c.Command, at.field("command"))
-	expanded.Args = words(c.Args, at.field("args"))
+	expanded.Command = visit.each(c.Command, at.field("command"))
+	expanded.Args = visit.each(c.Args, at.field("args"))
 	expanded.Env = visit.all(TemplatePrivate, c.Env, at.field("env"))
 	expanded.Files = visit.all(TemplatePrivate, c.Files, at.field("files"))
 	if r := c.Registry; r != nil && IsSecretName(r.Secret) {
@@ -182,6 +175,24 @@ var (
 
 func (c *Container) check(v *validator, j *Job, run *path) {
 	at := run.field("container")
+	c.checkImage(v, at)
+	c.checkCommand(v, j, at)
+	v.refuse(c.User != "" && !innerUser.MatchString(c.User), at.field("user"), phrase.NotInnerUser.Of(quote(c.User)), phrase.InnerUserForm)
+	c.checkMounts(v, at)
+	switch name := strings.ToLower(c.Network); {
+	case name == "host" || name == "container" || name == "ns":
+		v.report(at.field("network"), phrase.GivesNetwork.Of(quote(c.Network)), phrase.NetworkOrNone)
+	case name != "":
+		v.refuse(!networkPattern.MatchString(c.Network), at.field("network"), phrase.NotNetwork.Of(quote(c.Network)), phrase.NetworkForm)
+	}
+	if r := c.Registry; r != nil {
+		v.refuse(!IsSecretName(r.Secret), at.at("registry.secret"), phrase.NotSecretName.Of(quote(r.Secret)), phrase.SecretNameForm.Of(SecretNameMax))
+		v.refuse(c.Pull == PullNever, at.field("registry"), phrase.NoPull, phrase.LeaveOneOut)
+	}
+	v.refuse(c.StopSignal != "" && !signalPattern.MatchString(c.StopSignal), at.field("stop_signal"), phrase.NotSignal.Of(quote(c.StopSignal)), phrase.Example.Of("SIGTERM, SIGINT or SIGQUIT"))
+}
+
+func (c *Container) checkImage(v *validator, at *path) {
 	switch {
 	case c.Image == "":
 		v.report(at.field("image"), phrase.Missing, phrase.Example.Of("alpine:3.20"))
@@ -190,6 +201,10 @@ func (c *Container) check(v *validator, j *Job, run *path) {
 	case !imagePattern.MatchString(c.Image):
 		v.report(at.field("image"), phrase.NotImage.Of(quote(c.Image)), phrase.ImageForm)
 	}
+}
+
+// checkCommand checks the command and its environment.
+func (c *Container) checkCommand(v *validator, j *Job, at *path) {
 	v.refuse(c.Shell != "" && strings.TrimSpace(c.Shell) == "", at.field("shell"), phrase.Blank)
 	v.refuse(c.Shell != "" && len(c.Command) > 0, at.field("command"), phrase.NotWith.Of("shell"), phrase.LeaveOneOut)
 	v.refuse(c.Shell != "" && len(c.Args) > 0, at.field("args"), phrase.NotWith.Of("shell"), phrase.LeaveOneOut)
@@ -205,19 +220,6 @@ func (c *Container) check(v *validator, j *Job, run *path) {
 	(&Shell{Env: c.Env, Files: c.Files}).checkProcess(v, at)
 	v.refuse(c.Dir != "" && !pathpkg.IsAbs(c.Dir), at.field("dir"), phrase.NotInnerPath.Of(quote(c.Dir)))
 	v.refuse(strings.ContainsFunc(c.Dir, unicode.IsControl), at.field("dir"), phrase.HasControl)
-	v.refuse(c.User != "" && !innerUser.MatchString(c.User), at.field("user"), phrase.NotInnerUser.Of(quote(c.User)), phrase.InnerUserForm)
-	c.checkMounts(v, at)
-	switch name := strings.ToLower(c.Network); {
-	case name == "host" || name == "container" || name == "ns":
-		v.report(at.field("network"), phrase.GivesNetwork.Of(quote(c.Network)), phrase.NetworkOrNone)
-	case name != "":
-		v.refuse(!networkPattern.MatchString(c.Network), at.field("network"), phrase.NotNetwork.Of(quote(c.Network)), phrase.NetworkForm)
-	}
-	if r := c.Registry; r != nil {
-		v.refuse(!IsSecretName(r.Secret), at.at("registry.secret"), phrase.NotSecretName.Of(quote(r.Secret)), phrase.SecretNameForm.Of(SecretNameMax))
-		v.refuse(c.Pull == PullNever, at.field("registry"), phrase.NoPull, phrase.LeaveOneOut)
-	}
-	v.refuse(c.StopSignal != "" && !signalPattern.MatchString(c.StopSignal), at.field("stop_signal"), phrase.NotSignal.Of(quote(c.StopSignal)), phrase.Example.Of("SIGTERM, SIGINT or SIGQUIT"))
 	if !c.UnsafeParams {
 		var words []wordAt
 		for i, text := range c.Command {
@@ -255,14 +257,14 @@ func (c *Container) checkMounts(v *validator, at *path) {
 	}
 }
 
-// besideContainer moves fields that stand beside run.container into it: shell, which is then a
-// command in the container, and the common fields of run.shell and a container.
-func besideContainer(run *node) {
-	at := slices.IndexFunc(run.entries, func(e entry) bool { return e.key.text == string(WorkContainer) })
+// besideContainer moves fields that stand beside run.container or run.kubernetes into it: shell, which
+// is then a command in the container, and its common fields with run.shell.
+func besideContainer(run *node, kind Work, container reflect.Type) {
+	at := slices.IndexFunc(run.entries, func(e entry) bool { return e.key.text == string(kind) })
 	if at < 0 || run.entries[at].value.kind != scalarNode && run.entries[at].value.kind != mappingNode {
 		return
 	}
-	fields, inside := fieldsOf(runSpecType), fieldsOf(reflect.TypeFor[Container]())
+	fields, inside := fieldsOf(runSpecType), fieldsOf(container)
 	shell := fieldNamed(fields, string(WorkShell))
 	var moved []entry
 	stay := run.entries[:0:0]
@@ -278,7 +280,7 @@ func besideContainer(run *node) {
 		return
 	}
 	run.entries = stay
-	at = slices.IndexFunc(stay, func(e entry) bool { return e.key.text == string(WorkContainer) })
+	at = slices.IndexFunc(stay, func(e entry) bool { return e.key.text == string(kind) })
 	inner := *stay[at].value
 	if inner.kind == scalarNode {
 		image := inner

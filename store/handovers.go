@@ -49,7 +49,8 @@ type Handover struct {
 	// Attempt identifies the attempt for Finish and Release.
 	Attempt Attempt
 	// Kind is the protocol, such as "xxl". To describes the receiver, and About holds the
-	// protocol's data for finding the work again, opaque to others.
+	// protocol's data for finding the work again, opaque to others; a reason waits in JSON is why
+	// the receiver has not begun.
 	Kind, To, About string
 	// Timeout is how long after Sent the work may take; 0 is no limit.
 	Timeout time.Duration

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/belfry-cron/belfry/executor/internal/pattern"
 	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/internal/sys/engine"
 	"github.com/belfry-cron/belfry/job"
@@ -85,7 +86,7 @@ func (r *attempt) login() (login *engine.Login, ok bool) {
 	if r.work.Registry == nil {
 		return nil, true
 	}
-	registry, _, _ := strings.Cut(fullName(r.work.Image), "/")
+	registry, _, _ := strings.Cut(pattern.FullName(r.work.Image), "/")
 	return loginOf(r.work.Registry.Login(), registry)
 }
 

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/belfry-cron/belfry/executor/internal/pattern"
 	"github.com/belfry-cron/belfry/executor/internal/verdict"
 	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/internal/sys/engine"
@@ -41,7 +42,7 @@ func (r *attempt) specOf(s *Settings) (*engine.Spec, job.Reason) {
 	if namespace := r.Job.Namespace; len(s.Namespaces) > 0 && !slices.Contains(s.Namespaces, namespace) {
 		return nil, reason.NotOnNode.Of("a container of the namespace "+namespace, "containers.namespaces")
 	}
-	if len(s.Images) > 0 && !allows(s.Images, c.Image) {
+	if len(s.Images) > 0 && !pattern.Image(s.Images, c.Image) {
 		return nil, reason.NotOnNode.Of("the image "+c.Image, "containers.images")
 	}
 	host := engine.Host{
@@ -158,45 +159,6 @@ func (r *attempt) files() []byte {
 	}
 	_ = archive.Close()
 	return b.Bytes()
-}
-
-// allows reports whether a pattern matches an image, as written or with its registry.
-func allows(patterns []string, image string) bool {
-	return slices.ContainsFunc(patterns, func(pattern string) bool {
-		return matches(pattern, image) || matches(pattern, fullName(image))
-	})
-}
-
-// fullName returns the name of an image with its registry, as Docker completes it.
-func fullName(image string) string {
-	first, _, parted := strings.Cut(image, "/")
-	switch {
-	case !parted:
-		return "docker.io/library/" + image
-	case !strings.ContainsAny(first, ".:") && first != "localhost":
-		return "docker.io/" + image
-	}
-	return image
-}
-
-// matches reports whether a text matches a pattern, in which * matches any text.
-func matches(pattern, text string) bool {
-	parts := strings.Split(pattern, "*")
-	if len(parts) == 1 {
-		return pattern == text
-	}
-	rest, ok := strings.CutPrefix(text, parts[0])
-	if !ok {
-		return false
-	}
-	for _, part := range parts[1 : len(parts)-1] {
-		i := strings.Index(rest, part)
-		if i < 0 {
-			return false
-		}
-		rest = rest[i+len(part):]
-	}
-	return strings.HasSuffix(rest, parts[len(parts)-1])
 }
 
 // within resolves the links in the source of a mount, and reports whether it is in one of some

@@ -38,6 +38,10 @@ func Wants(place *job.Place, handler string) (wants job.Reason) {
 		wants = Labels.Of(pairs)
 	}
 	var program job.Reason
+	cluster, isCluster := job.ClusterOf(handler)
+	if isCluster {
+		program = ClusterConfigured.Of(cluster)
+	}
 	switch handler {
 	case "", job.AnyNode:
 		return wants
@@ -46,7 +50,9 @@ func Wants(place *job.Place, handler string) (wants job.Reason) {
 	case job.ContainerHandler:
 		program = EngineWorking.Of()
 	default:
-		program = Handler.Of(handler)
+		if !isCluster {
+			program = Handler.Of(handler)
+		}
 	}
 	if wants.IsZero() {
 		return program

@@ -80,6 +80,12 @@ func (s *Server) makeExecutors(ctx context.Context) (func(*job.Job) executor.Exe
 	if s.containers != nil {
 		all[job.WorkContainer] = s.containers
 	}
+	if err := s.makeKubernetes(); err != nil {
+		return nil, err
+	}
+	if s.jobs != nil {
+		all[job.WorkKubernetes] = s.jobs
+	}
 	return all.of, nil
 }
 
@@ -128,6 +134,9 @@ func (s *Server) handlers() []string {
 	}.Handler()}
 	if s.xxl.admin != nil {
 		list = append(list, job.XXLHandler)
+	}
+	if s.jobs != nil {
+		list = append(list, s.jobs.Handlers()...)
 	}
 	if s.containers != nil {
 		if v, ok := s.containers.Version(); ok {

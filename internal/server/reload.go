@@ -74,6 +74,9 @@ func (s *Server) take(c config.Server) error {
 	if s.containers != nil {
 		s.containers.Allow(containerSettings(c))
 	}
+	if err := s.setClusters(c); err != nil {
+		return err
+	}
 	s.node.Publish(s.handlers())
 	if s.xxl.admin != nil && c.XXL.IsOn() {
 		settings, err := s.settingsOfXXL(c)

@@ -22,6 +22,7 @@ import (
 
 	"github.com/belfry-cron/belfry/cron"
 	"github.com/belfry-cron/belfry/executor/container"
+	kubeexec "github.com/belfry-cron/belfry/executor/kubernetes"
 	httpexec "github.com/belfry-cron/belfry/executor/http"
 	"github.com/belfry-cron/belfry/executor/shell"
 	"github.com/belfry-cron/belfry/internal/events"
@@ -78,6 +79,7 @@ type Server struct {
 	requests *httpexec.Executor
 	// containers is nil on a machine without a container engine.
 	containers *container.Executor
+	jobs       *kubeexec.Executor
 	store      store.Store
 	apart      *joined.Store // the store, if history is separate
 	metrics    *metrics.Metrics
@@ -210,7 +212,7 @@ func (s *Server) open(ctx context.Context) error {
 	parts := node.Config{
 		CarryOver: s.CarryOver.node(), Spool: spool,
 		StoreName: s.Settings.Store.Shown(), Wrote: s.followers.Wrote, Executors: choose, Observer: s.starting,
-		Keepers:  []node.Keeper{callback.New(s.measured, clock.Boot)},
+		Keepers:  []node.Keeper{callback.New(s.measured, clock.Boot), s.jobs},
 		Folders:  folders{s.commands, s.containers},
 		Watchdog: s.watchdog, OutputLimit: int(s.Settings.Output), Capacity: s.Settings.Capacity,
 		DrainTimeout: time.Duration(s.Settings.Drain),

@@ -279,10 +279,17 @@ var table = map[string]line{
 		testModules: []string{"go.uber.org/goleak"},
 	},
 	"internal/sys/fdpass":       {},
+	"internal/remote/kube":      {shared: true, modules: []string{"go.yaml.in/yaml/v3"}},
+	"executor/internal/pattern": {pure: true},
+	"executor/kubernetes": {
+		imports:     []string{"internal/reason", "executor", "executor/internal/pattern", "executor/internal/verdict", "job", "store", "internal/node/output", "internal/remote/kube"},
+		testImports: []string{"store/memory", "internal/check/kubetest"},
+		testModules: []string{"go.uber.org/goleak"},
+	},
 	"internal/sys/engine":       {testModules: []string{"go.uber.org/goleak"}},
 	"executor/internal/verdict": {shared: true, imports: []string{"job"}},
 	"executor/container": {
-		imports:     []string{"internal/reason", "executor", "executor/internal/verdict", "internal/sys/engine", "job"},
+		imports:     []string{"internal/reason", "executor", "executor/internal/pattern", "executor/internal/verdict", "internal/sys/engine", "job"},
 		testModules: []string{"go.uber.org/goleak"},
 	},
 	"executor/shell": {
@@ -450,7 +457,7 @@ var table = map[string]line{
 	"internal/server": {
 		shared: true,
 		imports: []string{"internal/phrase", "internal/reason",
-			"history/mongo", "client", "cron", "job", "store", "internal/decide/placement", "store/etcd", "store/joined", "store/mysql", "store/postgres", "store/redis", "store/sqlite", "executor", "executor/container", "executor/shell", "executor/http", "executor/xxl", "internal/sys/engine",
+			"history/mongo", "client", "cron", "job", "store", "internal/decide/placement", "store/etcd", "store/joined", "store/mysql", "store/postgres", "store/redis", "store/sqlite", "executor", "executor/container", "executor/kubernetes", "executor/shell", "executor/http", "executor/xxl", "internal/sys/engine", "internal/remote/kube",
 			"internal/server/auth", "internal/server/callback", "internal/server/health", "internal/sys/clock", "internal/server/config", "internal/server/runlog", "internal/server/scan", "internal/events", "internal/server/httpapi", "internal/sys/fdpass", "internal/node/recovery", "internal/server/metrics", "internal/node", "internal/decide/engine", "internal/decide/notification", "internal/server/notify", "internal/server/nodeinfo", "internal/remote", "internal/remote/host", "internal/node/secret", "internal/server/service", "internal/server/signin", "internal/sys/failurelog", "internal/node/unreported", "internal/node/watchdog", "internal/server/web", "internal/remote/wire", "internal/node/work", "internal/node/worker",
 		},
 		testImports: []string{"store/memory", "internal/check/logtest"},
@@ -491,6 +498,7 @@ var table = map[string]line{
 	"internal/check/archtest":         {},
 	"internal/check/helptest":         {},
 	"internal/server/signin/provider": {},
+	"internal/check/kubetest":         {},
 	"internal/check/logtest":          {},
 	"internal/check/sim": {
 		imports:     []string{"internal/check/truth", "internal/reason", "cron", "job", "store", "store/memory", "internal/decide/runqueue", "internal/server/callback", "internal/decide/engine", "internal/decide/stripes", "internal/node/recovery", "internal/decide/placement", "internal/decide/planqueue"},

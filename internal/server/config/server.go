@@ -58,6 +58,7 @@ type Server struct {
 	Shell      Shell      `json:"shell,omitzero" doc:"How commands run on this node."`
 	HTTP       HTTP       `json:"http,omitzero" doc:"What requests of jobs, and notifications, may reach from this node."`
 	Containers Containers `json:"containers,omitzero" doc:"How containers of jobs run on this node."`
+	Kubernetes Kubernetes `json:"kubernetes,omitzero" doc:"The clusters of Kubernetes in which Jobs of jobs run."`
 	XXL        XXL        `json:"xxl,omitzero" doc:"How executors of XXL-JOB reach this node, and it them."`
 
 	Worker  Worker  `json:"worker,omitzero" doc:"What belfry worker asks in place of a store."`
@@ -544,6 +545,7 @@ func ReadServer(path, shown string) (Server, error) {
 	}
 	s.History = s.History.beside(filepath.Dir(path))
 	s.XXL = s.XXL.beside(filepath.Dir(path))
+	s.Kubernetes = s.Kubernetes.beside(filepath.Dir(path))
 	s.Secrets = s.Secrets.beside(filepath.Dir(path))
 	s.OIDC = s.OIDC.beside(filepath.Dir(path))
 	return s, nil
@@ -690,6 +692,9 @@ func (s Server) Check() error {
 		return err
 	}
 	if err := s.XXL.check(); err != nil {
+		return err
+	}
+	if err := s.Kubernetes.check(); err != nil {
 		return err
 	}
 	if err := s.Secrets.check(); err != nil {

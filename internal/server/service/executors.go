@@ -2,8 +2,10 @@ package service
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -304,11 +306,21 @@ func (s *Runs) executorFor(ctx context.Context, j *job.Job, asked string) (strin
 	return "", WrongField("executor", phrase.ExecutorUnknown.Of(phrase.Quoted(asked), group), phrase.ItHas.Of(known[:len(known)-more], more))
 }
 
-// executorOf returns the last receiver of a run's work, "" if nodes do it.
-func (s *Runs) executorOf(ctx context.Context, id job.ID) (string, error) {
-	list, err := s.store.Handovers(ctx, store.HandoverQuery{Run: id, Limit: store.MaxBatch})
+// addReceiver adds the last receiver of a run's work, and why it has not begun. Nothing changes if nodes
+// do the work.
+func (s *Runs) addReceiver(ctx context.Context, r *client.Run) error {
+	list, err := s.store.Handovers(ctx, store.HandoverQuery{Run: r.ID, Limit: store.MaxBatch})
 	if err != nil || len(list) == 0 {
-		return "", err
+		return err
 	}
-	return list[len(list)-1].To, nil
+	last := &list[len(list)-1]
+	r.Executor = cmp.Or(last.To, r.Executor)
+	if r.State != job.StateRunning || last.IsOver() || last.Attempt.Number != r.Attempt {
+		return nil
+	}
+	var about struct{ Waits *job.Reason }
+	if err := json.Unmarshal([]byte(last.About), &about); err == nil && about.Waits != nil && r.Reason == "" {
+		r.Why = client.WhyOf(*about.Waits)
+	}
+	return nil
 }

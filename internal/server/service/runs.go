@@ -155,9 +155,7 @@ func (s *Runs) runOf(ctx context.Context, who Caller, r Right, id job.ID) (clien
 	if err != nil {
 		return run, err
 	}
-	asked, err := s.executorOf(ctx, id)
-	run.Executor = cmp.Or(asked, run.Executor)
-	return run, err
+	return run, s.addReceiver(ctx, &run)
 }
 
 // seen is runOf without the executor.
@@ -497,9 +495,7 @@ func (s *Runs) Explained(ctx context.Context, who Caller, id job.ID) (r Explaine
 			return r, nil
 		}
 	}
-	asked, err := s.executorOf(ctx, id)
-	r.Executor = cmp.Or(asked, r.Executor)
-	return r, err
+	return r, s.addReceiver(ctx, &r.Run)
 }
 
 // withJob reads the job of a run.

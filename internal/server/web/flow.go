@@ -170,7 +170,7 @@ func doesIcon(s *job.Step) string {
 
 // workIcons are the symbols of the kinds of work.
 var workIcons = map[job.Work]string{
-	job.WorkShell: "term", job.WorkContainer: "term", job.WorkHTTP: "globe", job.WorkHandler: "code", job.WorkXXL: "nodes", job.WorkExternal: "link", job.WorkJob: "jobs", job.WorkFlow: "flows",
+	job.WorkShell: "term", job.WorkContainer: "term", job.WorkKubernetes: "nodes", job.WorkHTTP: "globe", job.WorkHandler: "code", job.WorkXXL: "nodes", job.WorkExternal: "link", job.WorkJob: "jobs", job.WorkFlow: "flows",
 }
 
 // graphOfPlan draws a flow as its document has it.

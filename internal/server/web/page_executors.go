@@ -193,7 +193,11 @@ func (p *page) executorFact(r *client.Run) []fact {
 	if r.Executor == "" {
 		return nil
 	}
-	return []fact{{Name: p.T("run.executor"), Value: clean(r.Executor), Link: "/executors#" + anchor(r.Executor), Mono: true}}
+	at := fact{Name: p.T("run.executor"), Value: clean(r.Executor), Link: "/executors#" + anchor(r.Executor), Mono: true}
+	if strings.Contains(r.Executor, "/belfry-") { // a Job of Kubernetes, which is not on the page of executors
+		at.Link = ""
+	}
+	return []fact{at}
 }
 
 // anchor is the place of an executor on its page.

@@ -1,0 +1,410 @@
+package kubeexec
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/belfry-cron/belfry/internal/reason"
+	"github.com/belfry-cron/belfry/internal/remote/kube"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+const (
+	// pollFirst and pollMost bound the wait between polls of a Job, which is pollShare of its age: an end
+	// is noticed soon after it, and long Jobs do not load the API.
+	pollFirst, pollMost = time.Second, 10 * time.Second
+	pollShare           = 10
+	// callWithin bounds the calls of a poll.
+	callWithin = 8 * time.Second
+	// pollers is how many Jobs a node polls at once, and pagesMax how many batches it takes.
+	pollers  = 16
+	pagesMax = 20
+	// overtime is how long after its timeout a Job is deleted: usually the cluster has ended it.
+	overtime = 15 * time.Second
+	// awayMost is how long a Job that must end is waited for while its cluster is silent.
+	awayMost = 10 * time.Minute
+	// endMost is how long beyond its grace the end of a pod is waited for: its node may be dead.
+	endMost = 2 * time.Minute
+	// logTries is how often the rest of an output is read.
+	logTries = 3
+)
+
+// outstanding is an attempt to poll, with the result of the poll.
+type outstanding struct {
+	*store.Outstanding
+	about  about
+	answer store.Answer
+	result *store.Result // how it ended; nil if it has not
+	// failure is that of the store: then nothing is noted.
+	failure error
+}
+
+// Look polls the Jobs that are due.
+func (e *Executor) Look(ctx context.Context) error {
+	if err := e.noteMade(ctx); err != nil {
+		return err
+	}
+	for range pagesMax {
+		list, err := e.config.Store.ToAsk(ctx, Kind, store.MaxBatch)
+		if err != nil {
+			return err
+		}
+		if err := e.pollAll(ctx, list); err != nil {
+			return err
+		}
+		if len(list) < store.MaxBatch {
+			return nil
+		}
+	}
+	return nil
+}
+
+// noteMade records the Jobs that this node has created, so that they are polled at once and not created
+// again.
+func (e *Executor) noteMade(ctx context.Context) error {
+	e.mu.Lock()
+	numbers := e.made[:min(len(e.made), store.MaxBatch)]
+	e.mu.Unlock()
+	if len(numbers) == 0 {
+		return nil
+	}
+	list, err := e.config.Store.Handovers(ctx, store.HandoverQuery{Numbers: numbers, Limit: store.MaxBatch})
+	if err != nil {
+		return err
+	}
+	var answers []store.Answer
+	for i := range list {
+		o := &outstanding{Outstanding: &store.Outstanding{Handover: list[i]}, answer: store.Answer{Handover: list[i], Seen: true}}
+		if err := json.Unmarshal([]byte(list[i].About), &o.about); err == nil {
+			o.about.Manifest = nil
+			o.note()
+			answers = append(answers, o.answer)
+		}
+	}
+	if err := e.config.Store.Asked(ctx, answers); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.made = append([]int64(nil), e.made[len(numbers):]...)
+	return nil
+}
+
+// note stores the findings about an attempt for the node that polls next.
+func (o *outstanding) note() {
+	text, _ := json.Marshal(o.about) // it always encodes
+	o.answer.About = string(text)
+}
+
+// silent are the clusters that did not answer in a batch, and why: each call costs seconds.
+type silent struct {
+	mu  sync.Mutex
+	why map[string]error
+}
+
+func (s *silent) of(cluster string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.why[cluster]
+}
+
+func (s *silent) add(cluster string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.why[cluster] = err
+}
+
+// pollAll polls a batch.
+func (e *Executor) pollAll(ctx context.Context, list []store.Outstanding) error {
+	next, gone := make(chan *outstanding), &silent{why: map[string]error{}}
+	var group sync.WaitGroup
+	for range min(pollers, len(list)) {
+		group.Go(func() {
+			for o := range next {
+				e.poll(ctx, gone, o)
+			}
+		})
+	}
+	all := make([]*outstanding, len(list))
+	for i := range list {
+		all[i] = &outstanding{Outstanding: &list[i], answer: store.Answer{Handover: list[i].Handover, Next: nextOf(list[i].Now.Sub(list[i].Sent))}}
+		next <- all[i]
+	}
+	close(next)
+	group.Wait()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	for cluster, err := range gone.why {
+		e.config.Log.Warn("a cluster of Kubernetes does not answer; its Jobs are polled again", "cluster", cluster, "error", err)
+	}
+	var results []store.Result
+	var answers []store.Answer
+	var failures []error
+	for _, o := range all {
+		if o.failure != nil {
+			failures = append(failures, o.failure)
+		} else if o.result != nil {
+			results = append(results, *o.result)
+		} else {
+			answers = append(answers, o.answer)
+		}
+	}
+	if len(results) > 0 {
+		if _, err := e.config.Store.Finish(ctx, job.ID{}, results); err != nil {
+			return err
+		}
+		for i := range results {
+			e.config.Wrote(results[i].Run)
+		}
+	}
+	if len(answers) > 0 {
+		failures = append(failures, e.config.Store.Asked(ctx, answers))
+	}
+	return errors.Join(failures...)
+}
+
+// nextOf returns when a Job of an age is polled again.
+func nextOf(age time.Duration) time.Duration {
+	return min(max(pollFirst, age/pollShare), pollMost)
+}
+
+// poll polls an attempt.
+func (e *Executor) poll(ctx context.Context, gone *silent, o *outstanding) {
+	if err := json.Unmarshal([]byte(o.About), &o.about); err != nil {
+		o.finish(&store.Result{Outcome: job.OutcomeLost, Reason: job.Text(fmt.Sprintf("read handover %d: %v", o.Number, err))})
+		return
+	}
+	a := &o.about
+	outcome, why := o.mustEnd()
+	err := gone.of(a.Cluster)
+	if c, known := (*e.clusters.Load())[a.Cluster]; err == nil && known {
+		calling, cancel := context.WithTimeout(ctx, callWithin)
+		defer cancel()
+		if outcome != "" {
+			err = e.end(calling, c.Client, o, outcome, why)
+		} else {
+			err = e.follow(calling, c.Client, o)
+		}
+		switch {
+		case ctx.Err() != nil:
+			return
+		case errors.Is(err, errStore):
+			o.failure = err
+			return
+		case kube.IsAway(err):
+			gone.add(a.Cluster, err)
+		}
+	} else if err == nil {
+		err = errUnknown
+	}
+	if err == nil {
+		a.Away = time.Time{}
+	} else if o.result == nil {
+		o.away(outcome, why, err)
+	}
+	if text, _ := json.Marshal(a); o.result == nil && string(text) != o.About {
+		o.note()
+	}
+}
+
+var (
+	// errStore is that of a store, which is no outage of a cluster.
+	errStore   = errors.New("the store")
+	errUnknown = errors.New("no cluster of this name is in the configuration of this node")
+)
+
+// away records that the cluster of an attempt does not answer. An attempt that must end does so after a
+// while.
+func (o *outstanding) away(outcome job.Outcome, why job.Reason, err error) {
+	a := &o.about
+	o.answer.Next = pollMost
+	a.wait(reason.KubeAway.Of(a.Cluster, words(err.Error())))
+	if outcome == "" {
+		return
+	}
+	if a.Away.IsZero() {
+		a.Away = o.Now
+	}
+	if o.Now.Sub(a.Away) >= awayMost {
+		o.finish(&store.Result{Outcome: outcome, Reason: reason.KubeAwayAtEnd.Of(why, a.Cluster, words(err.Error()))})
+	}
+}
+
+// wait sets why the work has not begun or is not seen.
+func (a *about) wait(why job.Reason) {
+	a.Waits = nil
+	if !why.IsZero() {
+		a.Waits = &why
+	}
+}
+
+// finish sets the result of an attempt.
+func (o *outstanding) finish(r *store.Result) {
+	r.Attempt, r.Started, r.Ended, r.OutputBytes = o.Attempt, o.Sent, o.Now, o.about.Log.Offset
+	if r.Outcome != job.OutcomeSucceeded {
+		r.Cause = o.about.Last
+	}
+	o.result = r
+}
+
+// follow looks how far the Job of an attempt has come. It creates a missing one only as long as the
+// cluster would have kept it.
+func (e *Executor) follow(ctx context.Context, c *kube.Client, o *outstanding) error {
+	a := &o.about
+	if len(a.Manifest) > 0 {
+		if why, err := e.ensure(ctx, c, o); err != nil || !why.IsZero() {
+			switch {
+			case !why.IsZero():
+				o.finish(&store.Result{Outcome: job.OutcomeFailed, Reason: why})
+			case kube.IsOverQuota(err):
+				a.wait(reason.KubeWaits.Of("the quota of the namespace is used up", words(err.Error())))
+				err = nil
+			case kube.IsNotFound(err):
+				o.finish(&store.Result{Outcome: job.OutcomeLost, Reason: reason.KubeUnseen.Of(a.Namespace + "/" + a.Name)})
+				err = nil
+			}
+			return err
+		}
+		a.Manifest = nil
+	}
+	o.answer.Seen = true
+	p, j, err := e.look(ctx, c, a, false)
+	if err != nil {
+		return err
+	}
+	a.wait(waits(p, a.Main))
+	result := judge(a, j, p, o.Timeout)
+	chunks, err := e.output(ctx, c, o, p, result != nil)
+	switch {
+	case err != nil:
+		return err
+	case result != nil && a.LogTries > 0 && a.LogTries < logTries:
+		result = nil // the rest of the output is read again
+		o.answer.Next = pollFirst
+	}
+	if result == nil {
+		return e.store(ctx, o, chunks)
+	}
+	result.Output = chunks
+	o.finish(result)
+	return nil
+}
+
+// ensure creates the Job of an attempt that was not seen yet. An old one may have been there and gone.
+func (e *Executor) ensure(ctx context.Context, c *kube.Client, o *outstanding) (job.Reason, error) {
+	if o.Now.Sub(o.Sent) < keptFor {
+		return create(ctx, c, &o.about)
+	}
+	_, err := c.Job(ctx, o.about.Namespace, o.about.Name)
+	return job.Reason{}, err
+}
+
+// look returns the pod of a Job, nil for none, and the Job where it matters, nil if it is gone.
+func (e *Executor) look(ctx context.Context, c *kube.Client, a *about, always bool) (*kube.Pod, *kube.Job, error) {
+	pods, err := c.Pods(ctx, a.Namespace, a.Name)
+	if err != nil {
+		return nil, nil, err
+	}
+	p := latest(pods)
+	if p != nil && !isOver(p) && p.Metadata.DeletionTimestamp == nil && !always {
+		return p, nil, nil
+	}
+	j, err := c.Job(ctx, a.Namespace, a.Name)
+	if kube.IsNotFound(err) {
+		return p, nil, nil
+	}
+	return p, j, err
+}
+
+// output reads what is new in the output of a pod. The last try ends it with a line about what is
+// missing.
+func (e *Executor) output(ctx context.Context, c *kube.Client, o *outstanding, p *kube.Pod, final bool) ([]store.OutputChunk, error) {
+	a := &o.about
+	if p == nil || !hasBegun(p, a.Main) {
+		return nil, nil
+	}
+	chunks, err := e.copyLog(ctx, c, o, p.Metadata.Name, final)
+	if err == nil || errors.Is(err, errStore) {
+		a.LogTries = 0
+		return chunks, err
+	}
+	if !final {
+		return chunks, nil // it is read again
+	}
+	if a.LogTries++; a.LogTries >= logTries {
+		rest, n := e.chunks(o, a.Log.Seq, a.Log.Offset, []byte("belfry: the output may lack its end: "+string(words(err.Error()))+"\n"))
+		a.Log.Seq, a.Log.Offset = a.Log.Seq+len(rest), a.Log.Offset+n
+		chunks = append(chunks, rest...)
+	}
+	return chunks, nil
+}
+
+// store stores output of an attempt that continues.
+func (e *Executor) store(ctx context.Context, o *outstanding, chunks []store.OutputChunk) error {
+	if len(chunks) == 0 {
+		return nil
+	}
+	if err := e.config.Store.AppendOutput(ctx, chunks); err != nil {
+		return fmt.Errorf("%w: %w", errStore, err)
+	}
+	e.config.Wrote(o.Attempt.Run)
+	return nil
+}
+
+// end deletes the Job of an attempt, and waits for the end of its pod.
+func (e *Executor) end(ctx context.Context, c *kube.Client, o *outstanding, outcome job.Outcome, why job.Reason) error {
+	a := &o.about
+	o.answer.Next = pollFirst
+	// A node that was creating the Job may still do it.
+	isSettled := len(a.Manifest) == 0 || o.Now.Sub(o.Sent) > 2*createWithin
+	if a.Ending.IsZero() || !isSettled {
+		if err := c.DeleteJob(ctx, a.Namespace, a.Name); err != nil && !kube.IsNotFound(err) {
+			return err
+		}
+		if a.Ending.IsZero() {
+			a.Ending = o.Now
+		}
+	}
+	p, j, err := e.look(ctx, c, a, true)
+	if err != nil {
+		return err
+	}
+	isEnded := isSettled && j == nil && p == nil || p != nil && isOver(p)
+	isStuck := o.Now.Sub(a.Ending) > a.Grace+endMost
+	chunks, err := e.output(ctx, c, o, p, isEnded || isStuck)
+	if err != nil {
+		return err
+	}
+	if !isEnded && !isStuck {
+		return e.store(ctx, o, chunks)
+	}
+	result := &store.Result{Outcome: outcome, Reason: why, Output: chunks}
+	if p != nil {
+		if s := statusOf(p, a.Main); s != nil && s.State.Terminated != nil {
+			result.ExitCode = &s.State.Terminated.ExitCode
+		}
+	}
+	if !isEnded {
+		result.Reason = reason.KubeAwayAtEnd.Of(why, a.Cluster, "the pod has not ended")
+	}
+	o.finish(result)
+	return nil
+}
+
+// mustEnd returns how an attempt must end that was cancelled or has run out of time, "" for none.
+func (o *outstanding) mustEnd() (outcome job.Outcome, why job.Reason) {
+	deadline := o.Deadline()
+	switch {
+	case o.Run.CancelBy != "":
+		return job.OutcomeCancelled, reason.Cancelled.Of(o.Run.CancelBy, o.Run.CancelReason)
+	case !deadline.IsZero() && o.Now.Sub(deadline) >= overtime:
+		return job.OutcomeTimedOut, reason.KubeTimeout.Of(o.Timeout)
+	}
+	return "", job.Reason{}
+}
