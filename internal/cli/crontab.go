@@ -55,6 +55,7 @@ type importFlags struct {
 	mailServer string
 	mailFrom   string
 	output     string
+	takeOver   *cronJobChange
 	still      string // note about the source after an import; "" for lines of crontabs
 }
 

@@ -91,6 +91,9 @@ func applyImport(ctx context.Context, env Env, ask importFlags, tables []cronTab
 	if ask.losesMail(tables) {
 		env.tell("failures of these jobs are not mailed to MAILTO: define a channel, as notifications.md shows, or take the import back with --undo and repeat it with --mail-server HOST:PORT\n")
 	}
+	if ask.takeOver != nil && !ask.dryRun {
+		return ask.takeOver.suspend(ctx, env, server)
+	}
 	if !ask.commentOut {
 		if !ask.dryRun {
 			env.tell("%s", cmp.Or(ask.still, "cron still runs these lines: remove them, or repeat the command with --comment-out\n"))

@@ -19,6 +19,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/cli/crontab"
 	"github.com/belfry-cron/belfry/internal/cli/dkron"
 	"github.com/belfry-cron/belfry/internal/cli/kubernetes"
+	"github.com/belfry-cron/belfry/internal/remote/kube"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -77,6 +78,11 @@ func importForeign(ctx context.Context, env Env, ask importFlags, from origin, t
 		return misused("--owner is missing: the names of the files are too long for a mark")
 	}
 	ask.still = from.still
+	if ask.takeOver != nil {
+		if err := ask.takeOver.prepare(tables); err != nil {
+			return err
+		}
+	}
 	if ask.undo {
 		return undoImport(ctx, env, ask, tables)
 	}
@@ -123,7 +129,7 @@ func refuseOthers(ctx context.Context, server *remote, would client.Applied) err
 
 func newKubernetes(env Env) *cobra.Command {
 	cmd := group("kubernetes", "k8s", "Import CronJobs of Kubernetes", "kubectl get cronjobs -o yaml | belfry kubernetes import -")
-	cmd.AddCommand(newKubernetesImport(env))
+	cmd.AddCommand(newKubernetesImport(env), newKubernetesGiveBack(env))
 	return cmd
 }
 
@@ -131,6 +137,9 @@ func newKubernetesImport(env Env) *cobra.Command {
 	var (
 		ask       importFlags
 		shell     bool
+		jobs      bool
+		takeOver  bool
+		cluster   string
 		live      clusterFlags
 		suspended = "each CronJob still runs: suspend it with kubectl patch cronjob NAME -p '{\"spec\":{\"suspend\":true}}'\n"
 	)
@@ -142,31 +151,47 @@ the command shows the job for each CronJob, and what is lost.
 
 It reads files of YAML or JSON with CronJobs among other objects, and - is standard
 input. --live reads the CronJobs of a cluster: of the kubeconfig that KUBECONFIG or
-~/.kube/config names, with a token or a certificate, and changes nothing there.
+~/.kube/config names, with a token or a certificate.
 
-The pod becomes a job with run.container, for a node with Docker or Podman; with
---shell its command runs on a node as it is. A CronJob always becomes the same job, so
-a second import changes nothing. The jobs are marked with an owner; --prune deletes
-those whose CronJobs are gone, --undo all of them without reading any CronJob.`,
+The pod becomes a job with run.container, for a node with Docker or Podman; with --jobs
+its template stays as it is, in run.kubernetes, and with --shell its command runs on a
+node. A CronJob always becomes the same job, so a second import changes nothing. The
+jobs are marked with an owner; --prune deletes those whose CronJobs are gone, --undo all
+of them without reading any CronJob.
+
+--take-over, with --live and --apply, suspends each CronJob and resumes its job right
+after that. It may be repeated; belfry kubernetes give-back reverses it.`,
 		Example: `belfry kubernetes import cronjobs.yaml
 kubectl get cronjobs -n shop -o yaml | belfry kubernetes import - --apply -n shop
 belfry kubernetes import --live --kube-namespace shop
+belfry kubernetes import --live --jobs --apply --take-over
 belfry kubernetes import cronjobs.yaml --undo`,
 		RunE: func(cmd *cobra.Command, files []string) error {
 			if live.use == (len(files) > 0) {
 				return misused("name files with CronJobs, or --live").withHint("kubectl get cronjobs -o yaml | belfry kubernetes import -")
 			}
+			switch {
+			case takeOver && (!live.use || !ask.apply):
+				return misused("--take-over needs --live and --apply: it suspends the CronJobs of the cluster")
+			case jobs && shell:
+				return misused("--jobs keeps the pod and --shell leaves it out: choose one")
+			case cluster != "" && !jobs:
+				return misused("--cluster needs --jobs: it is the cluster of the configuration in which they run")
+			}
 			var tables []cronTable
 			var err error
 			if live.use {
-				tables, err = live.cronJobs(cmd.Context(), env, ask.undo)
+				var client *kube.Client
+				if tables, client, err = live.cronJobs(cmd.Context(), env, ask.undo); takeOver {
+					ask.takeOver = &cronJobChange{cluster: client}
+				}
 			} else {
 				tables, err = filesToImport(env, files, ask.undo)
 			}
 			if err != nil {
 				return err
 			}
-			opt := kubernetes.Options{Zone: cmp.Or(ask.zone, "UTC"), Shell: shell}
+			opt := kubernetes.Options{Zone: cmp.Or(ask.zone, "UTC"), Shell: shell, Jobs: jobs, Cluster: cluster}
 			return importForeign(cmd.Context(), env, ask, origin{"kubernetes", "CronJob", suspended, func(text string) ([]crontab.Line, error) { return kubernetes.Import(text, opt) }}, tables)
 		},
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
@@ -174,9 +199,10 @@ belfry kubernetes import cronjobs.yaml --undo`,
 	f := cmd.Flags()
 	f.BoolVar(&shell, "shell", false, "run the commands on nodes, without their images")
 	f.BoolVar(&live.use, "live", false, "read the CronJobs of a cluster")
-	addWord(f, &live.file, "kubeconfig", "", "FILE", "kubeconfig of --live; else KUBECONFIG, ~/.kube/config")
-	addWord(f, &live.context, "kube-context", "", "NAME", "context of the kubeconfig; default: the current one")
-	addWord(f, &live.namespace, "kube-namespace", "", "NAME", "namespace in the cluster; default: that of the context")
+	f.BoolVar(&jobs, "jobs", false, "keep the pods, as Jobs of the cluster by run.kubernetes")
+	addWord(f, &cluster, "cluster", "", "NAME", "with --jobs, the cluster in kubernetes.clusters of the configuration; default: default")
+	f.BoolVar(&takeOver, "take-over", false, "suspend the CronJobs, and resume their jobs")
+	live.flags(cmd)
 	ask.foreignFlags(cmd, "time zone of CronJobs without timeZone; default: UTC")
 	return cmd
 }

@@ -109,6 +109,9 @@ var (
 	RunsOnEveryNode = none("runs_on_every_node", "a job without tags runs on every node, as in Dkron; remove place.strategy to run it once", "没有 tags 的任务在每个节点上运行（同 Dkron）；去掉 place.strategy 则只运行一次")
 
 	// Of Kubernetes.
+	AccountListed    = one[string]("account_listed", "the pod has the service account {account}: list it in service_accounts of the cluster in the configuration", "Pod 使用服务账号 {account}：请在配置中该集群的 service_accounts 里列出")
+	NeedsUnsafePods  = none("needs_unsafe_pods", "the pod has rights on the nodes of the cluster: only unsafe_pods of the cluster in the configuration allows that", "Pod 拥有集群节点上的权限：只有配置中该集群的 unsafe_pods 才允许")
+	NoCapabilities   = none("no_capabilities", "containers get no Linux capabilities unless capabilities of the cluster lists some", "除非该集群的 capabilities 列出，否则容器没有 Linux capabilities")
 	SameInNamespace  = one[string]("same_in_namespace", "namespace {namespace} has a CronJob of this name, too: import one namespace at a time, each with another -n", "命名空间 {namespace} 中也有同名的 CronJob：请逐个导入命名空间，每次使用不同的 -n")
 	ControllerZone   = one[string]("controller_zone", "timeZone is missing: it means the zone of the controller manager, taken as {zone}; --tz names another", "缺少 timeZone：表示 controller manager 的时区，按 {zone} 处理；可用 --tz 指定其他时区")
 	EitherDay        = none("either_day", "day of month and day of week: Kubernetes runs on days that match either, Belfry on days that match both where one begins with *", "日期和星期：Kubernetes 在符合任一项的日子运行；其中一项以 * 开头时，Belfry 在两项都符合的日子运行")

@@ -72,6 +72,7 @@ var calls = []call{
 	{"crontab import", "{path}/crontab --format user --apply", 0},
 	{"crontab export", "", 0},
 	{"kubernetes import", "{path}/cronjobs.yaml --apply", 0},
+	{"kubernetes give-back", "--kubeconfig {path}/none", 2},
 	{"dkron import", "{path}/dkron.json --apply", 0},
 	{"job create", "c{n} --every 1h -- true", 0},
 	{"job list", "", 0},

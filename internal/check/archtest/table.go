@@ -471,9 +471,9 @@ var table = map[string]line{
 	"internal/cli": {
 		imports: []string{"internal/phrase",
 			"internal/cli/doctor", "history/mongo", "cron", "job", "store", "store/etcd", "store/postgres", "store/sqlite", "executor/shell", "client", "internal/server/assistant",
-			"internal/server/auth", "internal/server/health", "internal/server/config", "internal/cli/crontab", "internal/cli/dkron", "internal/cli/kubernetes", "internal/decide/flow", "internal/server/i18n", "internal/node", "internal/server/notify", "internal/sys/parallel", "internal/decide/preview", "internal/reason", "internal/node/secret", "internal/server", "internal/sys/spelling", "internal/cli/storecopy", "internal/cli/systemd", "internal/node/watchdog", "internal/node/worker", "internal/cli/wrap", "internal/cli/xxlmysql", "internal/cli/xxltables",
+			"internal/server/auth", "internal/server/health", "internal/server/config", "internal/cli/crontab", "internal/cli/dkron", "internal/cli/kubernetes", "internal/remote/kube", "internal/decide/flow", "internal/server/i18n", "internal/node", "internal/server/notify", "internal/sys/parallel", "internal/decide/preview", "internal/reason", "internal/node/secret", "internal/server", "internal/sys/spelling", "internal/cli/storecopy", "internal/cli/systemd", "internal/node/watchdog", "internal/node/worker", "internal/cli/wrap", "internal/cli/xxlmysql", "internal/cli/xxltables",
 		},
-		testImports: []string{"internal/check/helptest", "internal/check/logtest"},
+		testImports: []string{"internal/check/helptest", "internal/check/kubetest", "internal/check/logtest"},
 		modules:     []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term", "go.yaml.in/yaml/v3"},
 		testModules: []string{"github.com/rogpeppe/go-internal/testscript", "go.uber.org/goleak"},
 	},

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -26,6 +27,7 @@ type Cluster struct {
 	mu       sync.Mutex
 	away     bool
 	losesPut bool
+	patches  int // that succeed before the API refuses them; below 0 for all
 	refusal  *refusal
 	jobs     map[string]*Job
 	created  []string
@@ -63,7 +65,7 @@ type Job struct {
 // New starts a cluster that ends with the test.
 func New(t *testing.T) *Cluster {
 	t.Helper()
-	c := &Cluster{jobs: map[string]*Job{}, cronJobs: map[string]object{}}
+	c := &Cluster{jobs: map[string]*Job{}, cronJobs: map[string]object{}, patches: -1}
 	c.Server = httptest.NewServer(http.HandlerFunc(c.serve))
 	t.Cleanup(c.Close)
 	return c
@@ -85,6 +87,9 @@ func (c *Cluster) SetAway(away bool) { c.mu.Lock(); defer c.mu.Unlock(); c.away 
 
 // LosePut makes the API create the next Job, and hang up before it answers.
 func (c *Cluster) LosePut() { c.mu.Lock(); defer c.mu.Unlock(); c.losesPut = true }
+
+// RefusePatchesAfter makes the API refuse to change CronJobs after some changes; below 0 it never does.
+func (c *Cluster) RefusePatchesAfter(n int) { c.mu.Lock(); defer c.mu.Unlock(); c.patches = n }
 
 // Refuse makes the API refuse to create Jobs, until code is 0.
 func (c *Cluster) Refuse(code int, message string) {
@@ -243,11 +248,16 @@ func (c *Cluster) serve(w http.ResponseWriter, r *http.Request) {
 		c.log(w, r, strings.TrimSuffix(rest[0], "-pod"))
 	case kind == "cronjobs" && len(rest) == 0:
 		items := []any{}
-		for _, o := range c.cronJobs {
-			items = append(items, o)
+		for _, name := range slices.Sorted(maps.Keys(c.cronJobs)) {
+			items = append(items, c.cronJobs[name])
 		}
 		write(w, 200, object{"kind": "CronJobList", "items": items})
 	case kind == "cronjobs" && r.Method == http.MethodPatch && c.cronJobs[rest[0]] != nil:
+		if c.patches == 0 {
+			answer(w, 403, "cronjobs.batch is forbidden: cannot patch")
+			return
+		}
+		c.patches--
 		var patch object
 		_ = json.Unmarshal(body, &patch)
 		merge(c.cronJobs[rest[0]], patch)

@@ -25,6 +25,35 @@ type Options struct {
 	Zone string
 	// Shell runs the commands of the pods on nodes, in place of containers.
 	Shell bool
+	// Jobs keeps the pods, as Jobs of a Cluster of the configuration; "" for the default one.
+	Jobs    bool
+	Cluster string
+}
+
+// TakenAnnotation is the annotation of a CronJob that is suspended because a job of Belfry, which it names,
+// has taken its place.
+const TakenAnnotation = "io.belfry.taken-over"
+
+// Taken returns the jobs that have taken the place of CronJobs, by the names of these.
+func Taken(text string) (map[string]string, error) {
+	var list struct {
+		Items []struct {
+			Metadata struct {
+				Name        string            `yaml:"name"`
+				Annotations map[string]string `yaml:"annotations"`
+			} `yaml:"metadata"`
+		} `yaml:"items"`
+	}
+	if err := yaml.Unmarshal([]byte(text), &list); err != nil {
+		return nil, fmt.Errorf("the list of CronJobs: %w", err)
+	}
+	taken := map[string]string{}
+	for _, item := range list.Items {
+		if full := item.Metadata.Annotations[TakenAnnotation]; full != "" {
+			taken[item.Metadata.Name] = full
+		}
+	}
+	return taken, nil
 }
 
 // cronJob has the fields of a CronJob that become a field of a job or a note.
@@ -51,18 +80,35 @@ type metadata struct {
 	GenerateName string            `yaml:"generateName"`
 	Namespace    string            `yaml:"namespace"`
 	Labels       map[string]string `yaml:"labels"`
+	Annotations  map[string]string `yaml:"annotations"`
 }
 
 type jobSpec struct {
-	BackoffLimit            *int   `yaml:"backoffLimit"`
-	ActiveDeadlineSeconds   *int64 `yaml:"activeDeadlineSeconds"`
-	Completions             *int   `yaml:"completions"`
-	Parallelism             *int   `yaml:"parallelism"`
-	TTLSecondsAfterFinished *int64 `yaml:"ttlSecondsAfterFinished"`
-	PodFailurePolicy        any    `yaml:"podFailurePolicy"`
-	Template                struct {
+	BackoffLimit            *int        `yaml:"backoffLimit"`
+	ActiveDeadlineSeconds   *int64      `yaml:"activeDeadlineSeconds"`
+	Completions             *int        `yaml:"completions"`
+	Parallelism             *int        `yaml:"parallelism"`
+	TTLSecondsAfterFinished *int64      `yaml:"ttlSecondsAfterFinished"`
+	PodFailurePolicy        any         `yaml:"podFailurePolicy"`
+	Template                podTemplate `yaml:"template"`
+}
+
+// podTemplate is decoded, and kept as it is.
+type podTemplate struct {
+	Spec podSpec
+	all  map[string]any
+}
+
+// UnmarshalYAML implements [yaml.Unmarshaler].
+func (t *podTemplate) UnmarshalYAML(n *yaml.Node) error {
+	var fields struct {
 		Spec podSpec `yaml:"spec"`
-	} `yaml:"template"`
+	}
+	if err := n.Decode(&fields); err != nil {
+		return err
+	}
+	t.Spec = fields.Spec
+	return n.Decode(&t.all)
 }
 
 type podSpec struct {
@@ -264,7 +310,8 @@ const (
 
 func (i *importer) cronJob(c *cronJob) {
 	spec, of := &c.Spec, &c.Spec.JobTemplate.Spec
-	j := &job.Job{Name: c.Metadata.Name, Paused: spec.Suspend, Schedule: job.Schedule{Cron: []string{spec.Schedule}, Timezone: spec.TimeZone}}
+	isTaken := c.Metadata.Annotations[TakenAnnotation] != ""
+	j := &job.Job{Name: c.Metadata.Name, Paused: spec.Suspend && !isTaken, Schedule: job.Schedule{Cron: []string{spec.Schedule}, Timezone: spec.TimeZone}}
 	first, expression, _ := strings.Cut(strings.TrimSpace(spec.Schedule), " ")
 	if _, zone, inside := strings.Cut(first, "TZ="); inside && spec.TimeZone == "" { // as old controllers read it
 		j.Schedule = job.Schedule{Cron: []string{strings.TrimSpace(expression)}, Timezone: zone}
@@ -283,7 +330,12 @@ func (i *importer) cronJob(c *cronJob) {
 		j.Labels[key] = c.Metadata.Labels[key]
 	}
 	i.policy(j, c)
-	if i.line.Problem = i.pod(j, &of.Template.Spec); !i.line.Problem.IsZero() {
+	if i.Jobs {
+		i.line.Problem = i.template(j, c)
+	} else {
+		i.line.Problem = i.pod(j, &of.Template.Spec)
+	}
+	if !i.line.Problem.IsZero() {
 		return
 	}
 	if of.Completions != nil && *of.Completions > 1 || of.Parallelism != nil && *of.Parallelism > 1 {
@@ -343,6 +395,55 @@ func valueOr(n *int, otherwise int) int {
 		return otherwise
 	}
 	return *n
+}
+
+// template keeps the pod template, or returns why it cannot.
+func (i *importer) template(j *job.Job, c *cronJob) phrase.Text {
+	of := &c.Spec.JobTemplate.Spec.Template
+	if len(of.Spec.Containers) == 0 {
+		return phrase.NoContainer
+	}
+	all, _ := escapedTexts(of.all).(map[string]any)
+	spec, _ := all["spec"].(map[string]any)
+	for _, field := range []string{"restartPolicy", "terminationGracePeriodSeconds"} { // policies say both
+		delete(spec, field)
+	}
+	kept := map[string]any{"spec": spec}
+	if of, _ := all["metadata"].(map[string]any); len(of) > 0 {
+		delete(of, "creationTimestamp")
+		kept["metadata"] = of
+	}
+	text, err := yaml.Marshal(kept)
+	if err != nil {
+		return phrase.NotPodTemplate.Of(phrase.Words(err.Error()))
+	}
+	j.Run.Kubernetes = &job.Kubernetes{Template: string(text), Cluster: i.Cluster, Namespace: c.Metadata.Namespace}
+	if account := of.Spec.ServiceAccountName; account != "" {
+		i.note(phrase.AccountListed.Of(account))
+	}
+	if of.Spec.HostNetwork || slices.ContainsFunc(of.Spec.Containers, func(c container) bool { return c.SecurityContext.Privileged }) ||
+		slices.ContainsFunc(of.Spec.Volumes, func(v volume) bool { return v.HostPath != nil }) {
+		i.note(phrase.NeedsUnsafePods)
+	}
+	i.note(phrase.NoCapabilities)
+	return phrase.Text{}
+}
+
+// escapedTexts returns a value whose texts are no templates of Belfry.
+func escapedTexts(value any) any {
+	switch v := value.(type) {
+	case string:
+		return literal(v)
+	case []any:
+		for i := range v {
+			v[i] = escapedTexts(v[i])
+		}
+	case map[string]any:
+		for key := range v {
+			v[key] = escapedTexts(v[key])
+		}
+	}
+	return value
 }
 
 // pod sets the work, or returns why there is none.

@@ -98,6 +98,31 @@ func TestEachFieldBecomesAFieldOrANote(t *testing.T) {
 	}
 }
 
+func TestPodsAreKeptAsTheyAre(t *testing.T) {
+	text := pod("", "", "          restartPolicy: OnFailure\n          terminationGracePeriodSeconds: 5\n          serviceAccountName: etl\n          nodeSelector: {a: b}\n          volumes: [{name: h, hostPath: {path: /srv}}]\n          initContainers: [{name: in, image: x}]\n",
+		"            args: ['{{x}}', '$(A)']\n            envFrom: [{configMapRef: {name: rc}}]\n          - {name: side, image: c}\n")
+	lines, err := Import(text, Options{Zone: "UTC", Jobs: true, Cluster: "east"})
+	if err != nil || len(lines) != 1 || len(lines[0].Documents) != 1 {
+		t.Fatalf("%+v, %v", lines, err)
+	}
+	if err := lines[0].Documents[0].Validate(); err != nil {
+		t.Error(err)
+	}
+	j := lines[0].Documents[0].Job
+	expanded, err := j.Expand(job.TemplateData{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `{"spec":{"containers":[{"args":["{{x}}","$(A)"],"envFrom":[{"configMapRef":{"name":"rc"}}],"image":"busybox:1","name":"main"},{"image":"c","name":"side"}],` +
+		`"initContainers":[{"image":"x","name":"in"}],"nodeSelector":{"a":"b"},"serviceAccountName":"etl","volumes":[{"hostPath":{"path":"/srv"},"name":"h"}]}}`
+	if k := expanded.Kubernetes; k.Template != want || k.Cluster != "east" || k.Namespace != "n" {
+		t.Errorf("got %+v", k)
+	}
+	if words := fmt.Sprint(lines[0].Notes); !strings.Contains(words, "service account etl") || !strings.Contains(words, "unsafe_pods") || len(lines[0].Notes) != 3 {
+		t.Errorf("the notes are %s", words)
+	}
+}
+
 func TestOnlyCronJobsAreRead(t *testing.T) {
 	list := "{kind: CronJobList, items: [{metadata: {name: a}, spec: {schedule: '@daily', jobTemplate: {spec: {template: {spec: {containers: [{image: x}]}}}}}}]}"
 	lines, err := Import("kind: Deployment\n---\n---\n- a\n---\n"+pod("", "", "", "")+"---\n"+strings.Replace(list, "name: a", "name: b", 1), Options{Zone: "UTC"})
