@@ -25,6 +25,7 @@ import (
 	core "k8s.io/api/core/v1"
 	networking "k8s.io/api/networking/v1"
 	policy "k8s.io/api/policy/v1"
+	rbac "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/belfry-cron/belfry/internal/server/config"
@@ -102,7 +103,7 @@ func (r rendered) add(text string) error {
 		}
 		var head struct {
 			APIVersion, Kind string
-			Metadata         struct{ Name string }
+			Metadata         struct{ Name, Namespace string }
 		}
 		if err := yaml.Unmarshal([]byte(document), &head); err != nil {
 			return err
@@ -115,6 +116,9 @@ func (r rendered) add(text string) error {
 			return fmt.Errorf("%s %s: %w", head.Kind, head.Metadata.Name, err)
 		}
 		key := head.Kind + "/" + head.Metadata.Name
+		if ns := head.Metadata.Namespace; ns != "" && ns != namespace {
+			key += " in " + ns
+		}
 		if r[key] != nil {
 			return fmt.Errorf("%s is there twice", key)
 		}
@@ -143,6 +147,10 @@ func typeOf(kind string) any {
 		return &networking.NetworkPolicy{}
 	case "policy/v1/PodDisruptionBudget":
 		return &policy.PodDisruptionBudget{}
+	case "rbac.authorization.k8s.io/v1/Role":
+		return &rbac.Role{}
+	case "rbac.authorization.k8s.io/v1/RoleBinding":
+		return &rbac.RoleBinding{}
 	case "monitoring.coreos.com/v1/ServiceMonitor":
 		return &monitoring.ServiceMonitor{}
 	case "monitoring.coreos.com/v1/PrometheusRule":
@@ -184,6 +192,10 @@ func TestEachValuesFileRendersObjectsOfKubernetes(t *testing.T) {
 		"postgres": {"ConfigMap/belfry", "PodDisruptionBudget/belfry", "Service/belfry", "Service/belfry-nodes", "ServiceAccount/belfry", "StatefulSet/belfry"},
 		"cluster":  {"ConfigMap/belfry", "Deployment/belfry-general", "PodDisruptionBudget/belfry", "PodDisruptionBudget/belfry-general", "Service/belfry", "Service/belfry-nodes", "ServiceAccount/belfry", "StatefulSet/belfry"},
 		"remote":   {"ConfigMap/belfry", "Deployment/belfry-edge", "PodDisruptionBudget/belfry", "PodDisruptionBudget/belfry-edge", "Service/belfry", "Service/belfry-nodes", "ServiceAccount/belfry", "StatefulSet/belfry"},
+		"jobs": {
+			"ConfigMap/belfry", "Deployment/belfry-edge", "PodDisruptionBudget/belfry", "PodDisruptionBudget/belfry-edge", "Role/belfry-jobs in shop", "Role/belfry-jobs in shop-batch",
+			"RoleBinding/belfry-jobs in shop", "RoleBinding/belfry-jobs in shop-batch", "Service/belfry", "Service/belfry-nodes", "ServiceAccount/belfry", "StatefulSet/belfry",
+		},
 		"everything": {
 			"ConfigMap/cron", "ConfigMap/cron-dashboard", "Deployment/cron-cpu", "Deployment/cron-far", "Deployment/cron-queue", "HorizontalPodAutoscaler/cron-cpu", "HorizontalPodAutoscaler/cron-queue", "Ingress/cron", "NetworkPolicy/cron",
 			"PodDisruptionBudget/cron", "PodDisruptionBudget/cron-cpu", "PodDisruptionBudget/cron-far", "PodDisruptionBudget/cron-queue", "PrometheusRule/cron", "Service/cron", "Service/cron-nodes", "ServiceAccount/cron", "ServiceMonitor/cron", "StatefulSet/cron",
@@ -223,6 +235,7 @@ func TestBadValuesAreRefusedWithTheirName(t *testing.T) {
 		"{store: {name: s}, workers: [{name: a, autoscaling: {minReplicas: 1}}]}": "maxReplicas",
 		"{metrics: {serviceMonitor: {enabled: true}}}":                            "metrics.token.name is missing",
 		"{ingress: {enabled: true}}":                                              "ingress.host is missing",
+		"{kubernetesJobs: {namespaces: [Shop]}}":                                  "namespaces",
 		"{xxl: {port: 8421}}":                                                     "xxl.token.name is missing",
 		"{drainTimeoutSeconds: 0}":                                                "drainTimeoutSeconds",
 		"{image: {digest: abc}}":                                                  "digest",
@@ -247,7 +260,7 @@ func TestPodsHaveNoMoreRightsThanTheyNeed(t *testing.T) {
 		}
 		for of, pod := range objects.pods() {
 			s, c := pod.Spec, pod.Spec.Containers[0]
-			if !*s.SecurityContext.RunAsNonRoot || *s.SecurityContext.RunAsUser == 0 || s.SecurityContext.SeccompProfile.Type != core.SeccompProfileTypeRuntimeDefault || *s.AutomountServiceAccountToken {
+			if !*s.SecurityContext.RunAsNonRoot || *s.SecurityContext.RunAsUser == 0 || s.SecurityContext.SeccompProfile.Type != core.SeccompProfileTypeRuntimeDefault || *s.AutomountServiceAccountToken != (name == "jobs" && of == "StatefulSet/belfry") {
 				t.Errorf("%s: %s has rights: %+v", name, of, s.SecurityContext)
 			}
 			if *s.SecurityContext.FSGroupChangePolicy != core.FSGroupChangeOnRootMismatch {
@@ -270,6 +283,39 @@ func TestPodsHaveNoMoreRightsThanTheyNeed(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestJobsOfKubernetesHaveTheLeastRights compares the roles of the chart with the calls of the program.
+func TestJobsOfKubernetesHaveTheLeastRights(t *testing.T) {
+	t.Parallel()
+	objects, err := render(theChart(t), valuesFiles(t)["jobs"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	role := objects["Role/belfry-jobs in shop"].(*rbac.Role)
+	var rights []string
+	for _, rule := range role.Rules {
+		rights = append(rights, fmt.Sprint(rule.APIGroups, rule.Resources, rule.Verbs))
+	}
+	if want := []string{"[batch] [jobs] [create get delete]", "[] [pods] [list]", "[] [pods/log] [get]"}; !slices.Equal(rights, want) {
+		t.Errorf("the rights are %q, want %q", rights, want)
+	}
+	binding := objects["RoleBinding/belfry-jobs in shop-batch"].(*rbac.RoleBinding)
+	if s := binding.Subjects[0]; s.Name != "belfry" || s.Namespace != namespace || binding.RoleRef.Name != role.Name {
+		t.Errorf("the binding is of %+v for %+v", binding.RoleRef, s)
+	}
+	files := objects["ConfigMap/belfry"].(*core.ConfigMap).Data
+	var server config.Server
+	if err := yaml.Unmarshal([]byte(files["belfry.yaml"]), &server); err != nil {
+		t.Fatal(err)
+	}
+	c := server.Kubernetes.Clusters["default"]
+	if !c.InCluster || !slices.Equal(c.KubeNamespaces, []string{"shop", "shop-batch"}) || !slices.Equal(c.Images, []string{"registry.example.com/*"}) || !slices.Equal(c.ServiceAccounts, []string{"etl"}) || c.UnsafePods {
+		t.Errorf("the cluster is %+v", c)
+	}
+	if strings.Contains(files["worker-edge.yaml"], "kubernetes") {
+		t.Errorf("a worker without the store has %s", files["worker-edge.yaml"])
 	}
 }
 

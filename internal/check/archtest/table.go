@@ -515,7 +515,7 @@ var table = map[string]line{
 	// jobs.
 	"test/e2e": {
 		imports:     []string{"job", "client", "test/e2e/evidence"},
-		testImports: []string{"internal/check/helptest", "test/e2e/ownclock", "test/servers"},
+		testImports: []string{"internal/check/helptest", "internal/check/kubetest", "test/e2e/ownclock", "test/servers"},
 		modules:     []string{"golang.org/x/sys/unix"}, // makes a file immutable
 		testModules: []string{"modernc.org/sqlite"},    // makes a store of an earlier version
 	},

@@ -44,6 +44,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $c := dict "hosts" ($hosts | uniq) }}
 {{- if .root.Values.secretKey.name }}{{ $_ := set $c "secrets" (dict "key_file" (printf "/etc/belfry-key/%s" .root.Values.secretKey.key)) }}{{ end }}
 {{- if .root.Values.secretFiles }}{{ $_ := set $c "notify" (dict "secrets" "/etc/belfry-secrets") }}{{ end }}
+{{- with .root.Values.kubernetesJobs }}{{ if .namespaces }}
+{{- $cluster := dict "in_cluster" true "kube_namespaces" .namespaces }}
+{{- if .images }}{{ $_ := set $cluster "images" .images }}{{ end }}
+{{- if .serviceAccounts }}{{ $_ := set $cluster "service_accounts" .serviceAccounts }}{{ end }}
+{{- $_ := set $c "kubernetes" (dict "clusters" (dict "default" $cluster)) }}
+{{- end }}{{ end }}
 {{- toYaml (mustMergeOverwrite $c (deepCopy .root.Values.config) (deepCopy .config)) }}
 {{- end }}
 
@@ -83,7 +89,7 @@ metadata:
     {{- end }}
 spec:
   serviceAccountName: {{ include "belfry.serviceAccount" .root }}
-  automountServiceAccountToken: false
+  automountServiceAccountToken: {{ and .store (not (empty $v.kubernetesJobs.namespaces)) }}
   enableServiceLinks: false
   {{- with $v.image.pullSecrets }}
   imagePullSecrets: {{- toYaml . | nindent 4 }}
