@@ -27,6 +27,8 @@ const (
 	// kept output. Further results have no output. Their number is bounded: a waiting result takes
 	// capacity, and a worker delivers the results of its last session before the next.
 	spoolMax = 256 << 20
+	// fileMax is the size at which a file gets no more results: an unreported one keeps the whole file.
+	fileMax = 1 << 20
 	// damagedMax is how many damaged files stay for inspection.
 	damagedMax = 20
 )
@@ -62,6 +64,7 @@ type Spool struct {
 	waiting   []*spooledResult // to be written
 	unwritten []*spooledResult // results that could not be written
 	writing   bool             // a goroutine is writing
+	current   *file            // gets the next results; nil until there are some
 	byID      map[job.ID]*spooledResult
 	size      int64 // size of the files known to this process
 	full      bool  // was logged
@@ -74,7 +77,8 @@ type spooledResult struct {
 	gone   bool  // the store has the result
 }
 
-// file has undelivered results.
+// file has undelivered results. The current one is emptied when it has none, since a new file for each
+// result would cost more than the rest of its end.
 type file struct {
 	record *spool.Record
 	left   int
@@ -125,12 +129,25 @@ func (s *Spool) Close() error {
 	}
 	s.mu.Lock()
 	s.flush() // there may be room for unwritten results
+	s.leave()
 	s.mu.Unlock()
 	return s.lock.Close()
 }
 
+// leave ends the current file. The caller holds the mutex.
+func (s *Spool) leave() {
+	if s.current == nil {
+		return
+	}
+	if s.current.left == 0 {
+		s.current.record.Remove()
+	}
+	s.current.record.Release() // the lock of the directory suffices
+	s.current = nil
+}
+
 // Keep writes a result, which must not change any more, to disk. One of several concurrent callers
-// writes all results, into one file, and the others do not wait.
+// writes all results, and the others do not wait.
 func (s *Spool) Keep(r *store.Result) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,17 +172,22 @@ func (s *Spool) flush() {
 		if len(batch) == 0 {
 			continue
 		}
-		room := s.max - s.size
+		if s.current != nil && s.current.size >= fileMax {
+			s.leave()
+		}
+		f, room := s.current, s.max-s.size
 		s.mu.Unlock()
-		f, cut, err := s.write(batch, room)
+		f, size, cut, err := s.write(f, batch, room)
 		s.mu.Lock()
-		s.wrote(batch, f, cut, err)
+		s.current = f
+		s.wrote(batch, size, cut, err)
 	}
 	s.waiting, s.writing = nil, false
 }
 
-// write writes results into a file, without the output of results that exceed the room.
-func (s *Spool) write(batch []*spooledResult, room int64) (_ *file, cut bool, err error) {
+// write adds results to a file, to a new one if it is nil, without the output of results that exceed the
+// room.
+func (s *Spool) write(to *file, batch []*spooledResult, room int64) (f *file, size int64, cut bool, err error) {
 	var lines []byte
 	for i, k := range batch {
 		line, err := json.Marshal(wire.ResultOf(k.result))
@@ -175,23 +197,27 @@ func (s *Spool) write(batch []*spooledResult, room int64) (_ *file, cut bool, er
 			line, err = json.Marshal(wire.ResultOf(&short))
 		}
 		if err != nil {
-			return nil, cut, err
+			return to, 0, cut, err
 		}
 		if i > 0 {
 			lines = append(lines, '\n')
 		}
 		lines = append(lines, line...)
 	}
+	size = int64(len(lines)) + 1
+	if to != nil {
+		return to, size, cut, to.record.Add(lines)
+	}
 	record, err := s.dir.Create(batch[0].result.Token.String(), lines)
 	if err != nil {
-		return nil, cut, err
+		return nil, 0, cut, err
 	}
-	record.Release() // the lock of the directory suffices
-	return &file{record, 0, int64(len(lines)) + 1}, cut, nil
+	return &file{record: record}, size, cut, nil
 }
 
-// wrote records that results are in a file, or logs why they are not. The caller holds the mutex.
-func (s *Spool) wrote(batch []*spooledResult, f *file, cut bool, err error) {
+// wrote records that results are in the current file, or logs why they are not. The caller holds the
+// mutex.
+func (s *Spool) wrote(batch []*spooledResult, size int64, cut bool, err error) {
 	if bad := err != nil || cut; bad != s.full {
 		switch s.full = bad; {
 		case err != nil:
@@ -202,11 +228,14 @@ func (s *Spool) wrote(batch []*spooledResult, f *file, cut bool, err error) {
 			s.log.Info("results are written to the spool again")
 		}
 	}
-	if f == nil {
+	if err != nil {
+		s.leave() // its last line may be incomplete
 		s.unwritten = append(s.unwritten, batch...)
 		return
 	}
-	s.size += f.size
+	f := s.current
+	f.size += size
+	s.size += size
 	for _, k := range batch {
 		if !k.gone {
 			k.file = f
@@ -231,14 +260,22 @@ func (s *Spool) Forget(token job.ID) {
 	if k.file == nil {
 		return
 	}
-	if k.file.left--; k.file.left == 0 {
+	if k.file.left--; k.file.left == 0 && !(s.writing && k.file == s.current) {
 		s.drop(k.file)
 	}
 }
 
+// drop removes a file without results, or empties the current one. The caller holds the mutex, and no
+// goroutine writes into the file.
 func (s *Spool) drop(f *file) {
-	f.record.Remove()
 	s.size -= f.size
+	f.size = 0
+	switch {
+	case f != s.current:
+		f.record.Remove()
+	case f.record.Empty() != nil:
+		s.leave()
+	}
 }
 
 // Deliver sends the results on disk, of earlier processes or sessions, to the store before the
@@ -246,6 +283,9 @@ func (s *Spool) drop(f *file) {
 // caller has no session, and stores no results in the meantime. A file with a result that the store
 // cannot decide about yet stays for the next session: see [store.FinishOutcome].
 func (s *Spool) Deliver(ctx context.Context, session job.ID, finish Finish) ([]store.Attempt, error) {
+	s.mu.Lock()
+	s.leave()
+	s.mu.Unlock()
 	list, err := s.dir.List()
 	if err != nil {
 		return nil, fmt.Errorf("read the spool: %w", err)
@@ -276,7 +316,7 @@ func (s *Spool) Deliver(ctx context.Context, session job.ID, finish Finish) ([]s
 			}
 		}
 		switch {
-		case damaged > 0 || len(lines) == 0:
+		case damaged > 0 || len(lines) == 0 && f.Size > 0:
 			s.setAside(f.Path, "a process or machine went down while it was written", damaged)
 		case undecided:
 			size += f.Size

@@ -130,10 +130,63 @@ func TestSpoolIsEmptyAfterAllReports(t *testing.T) {
 	if got := files(t, dir); len(got) != 1 {
 		t.Errorf("the files are %v", got)
 	}
+	later := someResult(t, 0)
+	s.Keep(later)
 	s.Forget(r.Token)
 	s.Forget(r.Token)
+	s.Forget(later.Token)
+	if got := files(t, dir); len(got) != 1 {
+		t.Errorf("the files are %v", got)
+	} else if text, err := os.ReadFile(got[0]); err != nil || len(text) != 0 {
+		t.Errorf("the file has %q, %v", text, err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
 	if got := files(t, dir); len(got) != 0 {
 		t.Errorf("the files are %v", got)
+	}
+}
+
+// A result that the store does not take must not keep the later ones of a whole night on disk.
+func TestOneUnreportedResultKeepsOneFile(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "spool")
+	s, _ := openSpool(t, dir)
+	const output, results = 100 << 10, 50
+	for i := range results {
+		r := someResult(t, output)
+		s.Keep(r)
+		if i > 0 {
+			s.Forget(r.Token)
+		}
+	}
+	left := files(t, dir)
+	if len(left) != 2 {
+		t.Errorf("left are %v, one with the first result and the current one", left)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	next, _ := openSpool(t, dir)
+	var l ledger
+	if _, err := next.Deliver(t.Context(), newID(t), l.finish); err != nil {
+		t.Fatal(err)
+	}
+	if most := 1<<20/output + 3; len(l.got) == 0 || len(l.got) > 2*most || len(files(t, dir)) != 0 {
+		t.Errorf("delivered are %d results, at most %d; left %v", len(l.got), most, files(t, dir))
+	}
+}
+
+// An end that kills the process finds an empty file, which is no sign of damage.
+func TestEmptySpoolFileIsNoDamage(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "spool")
+	s, log := openSpool(t, dir)
+	r := someResult(t, 0)
+	s.Keep(r)
+	s.Forget(r.Token)
+	var l ledger
+	if _, err := s.Deliver(t.Context(), newID(t), l.finish); err != nil || len(l.got) != 0 || len(files(t, dir)) != 0 || log.Len() != 0 {
+		t.Errorf("delivered are %+v, left %v, %v:\n%s", l.got, files(t, dir), err, log)
 	}
 }
 
@@ -148,9 +201,9 @@ func TestDamagedSpoolFilesAreSetAside(t *testing.T) {
 		t.Fatal(err)
 	}
 	for file, content := range map[string]string{
-		name:                              string(text) + "\x00\x00\x00\n" + string(text[:len(text)/2]), // cut off by a kill
-		filepath.Join(dir, "0empty.json"): "",
-		filepath.Join(dir, "1null.json"):  "null\n{}\n",
+		name:                             string(text) + "\x00\x00\x00\n" + string(text[:len(text)/2]), // cut off by a kill
+		filepath.Join(dir, "0zero.json"): "\x00\x00",
+		filepath.Join(dir, "1null.json"): "null\n{}\n",
 	} {
 		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
@@ -256,6 +309,7 @@ func TestUnwrittenResultsAreWrittenLater(t *testing.T) {
 	}
 	unblock(first)
 	s.Keep(second)
+	unreported.NewFile(s)
 	block(third)
 	s.Keep(third)
 	unblock(third)

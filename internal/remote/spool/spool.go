@@ -176,6 +176,15 @@ func (r *Record) Add(line []byte) error {
 	return err
 }
 
+// Empty removes all lines.
+func (r *Record) Empty() error {
+	if err := r.file.Truncate(0); err != nil {
+		return err
+	}
+	_, err := r.file.Seek(0, io.SeekStart)
+	return err
+}
+
 // Touch notes that the process is alive.
 func (r *Record) Touch() {
 	if r != nil {
