@@ -107,10 +107,7 @@ func Key(key string) TriggerOption { return func(t *triggering) { t.key = key } 
 // Trigger runs a job now, on any eligible node, even if the job is paused. It returns the run
 // without waiting for it; with [Shards], the first of the runs.
 func (s *Scheduler) Trigger(ctx context.Context, name string, options ...TriggerOption) (RunID, error) {
-	var t triggering
-	for _, option := range options {
-		option(&t)
-	}
+	t := triggeringOf(options)
 	if s.light != nil {
 		return s.light.trigger(ctx, name, &t)
 	}
@@ -118,8 +115,41 @@ func (s *Scheduler) Trigger(ctx context.Context, name string, options ...Trigger
 	if err != nil {
 		return RunID{}, err
 	}
-	run, err := svc.Runs.StartWith(ctx, s.caller(), s.nameOf(name), client.RunRequest{Params: t.params, Unique: t.unique, Debounce: t.debounce}, t.key, s.metadataFor(ctx))
+	run, err := svc.Runs.StartWith(ctx, s.caller(), s.nameOf(name), t.request(), t.key, s.metadataFor(ctx))
 	return run.Run.ID, outside(err)
+}
+
+// ErrNoTransactions is returned by [Scheduler.TriggerTx] for a store in which the program has no transactions
+// of its own: etcd, Redis, memory, and servers.
+var ErrNoTransactions = service.ErrNoTransactions
+
+// TriggerTx is Trigger in a transaction of the program in the database of the store: a pgx.Tx, or a *sql.Tx on
+// PostgreSQL, MySQL, MariaDB or the file of SQLite. The run is created, once, when the transaction is committed,
+// and never if it is not: any node finds the request within a quarter of a second, on PostgreSQL at once. A mistake,
+// such as an unknown job or a wrong parameter, is returned before anything is written. The id is that of the run,
+// unless [Unique], [Debounce] or [Key] find another one.
+func (s *Scheduler) TriggerTx(ctx context.Context, tx any, name string, options ...TriggerOption) (RunID, error) {
+	if s.light != nil || s.remote != nil {
+		return RunID{}, ErrNoTransactions
+	}
+	svc, err := s.open(ctx)
+	if err != nil {
+		return RunID{}, err
+	}
+	t := triggeringOf(options)
+	id, err := svc.Requests.In(ctx, tx, s.caller(), s.nameOf(name), t.request(), t.key, s.metadataFor(ctx))
+	return id, outside(err)
+}
+
+func triggeringOf(options []TriggerOption) (t triggering) {
+	for _, option := range options {
+		option(&t)
+	}
+	return t
+}
+
+func (t *triggering) request() client.RunRequest {
+	return client.RunRequest{Params: t.params, Unique: t.unique, Debounce: t.debounce}
 }
 
 // metadataFor returns the metadata of a run that Trigger creates, nil for none.

@@ -188,8 +188,9 @@ func (s *Scheduler) open(ctx context.Context) (*service.Service, error) {
 // serviceOn returns the service for the calls of the program. Without a planner, other nodes plan
 // the changes.
 func (s *Scheduler) serviceOn(st store.Store, planner service.Planner) (*service.Service, error) {
+	transactions, _ := st.(store.Transactional)
 	return service.New(service.Config{
-		Store: st, Planner: planner, Tokens: auth.New(st, s.settings.now), Node: s.settings.node,
+		Store: st, Transactions: transactions, Planner: planner, Tokens: auth.New(st, s.settings.now), Node: s.settings.node,
 		Now: s.settings.now, Log: s.settings.log,
 	})
 }
@@ -283,6 +284,7 @@ func (s *Scheduler) Run(ctx context.Context) (err error) {
 	var group sync.WaitGroup
 	owning, stopOwning := context.WithCancel(ctx)
 	group.Go(func() { owner.run(owning) })
+	group.Go(func() { svc.Requests.Run(owning) })
 	err = s.runNode(ctx, n)
 	stopOwning()
 	group.Wait()

@@ -109,7 +109,7 @@ func (s *Server) makeHTTP() error {
 		live = s.xxl.admin
 	}
 	answers, err := service.New(service.Config{
-		LiveLogs: live, Store: s.measured, Planner: s.node.Planner(), Events: s.events, Followers: s.followers, Tokens: s.tokens,
+		LiveLogs: live, Store: s.measured, Transactions: s.transactions(), Planner: s.node.Planner(), Events: s.events, Followers: s.followers, Tokens: s.tokens,
 		Remark: s.remark, About: s.about, Kept: s.node.Kept, Secrets: s.secrets, Send: s.sender.Send,
 		People:  s.people(),
 		MayLose: s.mayLose(),

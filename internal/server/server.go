@@ -155,6 +155,16 @@ func (s *Server) reportStart(ctx context.Context) {
 	s.started = func() { started(); group.Wait() }
 }
 
+// transactions returns the transactions of programs in the database of the store, nil for none.
+func (s *Server) transactions() (in store.Transactional) {
+	if s.apart != nil {
+		in, _ = s.apart.Control.(store.Transactional)
+		return in
+	}
+	in, _ = s.store.(store.Transactional)
+	return in
+}
+
 // ErrStopped is the error of [Open] when its context ended while it waited for the store.
 var ErrStopped = errors.New("the server was stopped before it reached its store")
 
@@ -400,6 +410,7 @@ func (s *Server) Run(ctx context.Context) error {
 	group.Go(func() { _ = s.followers.Run(answering) })
 	group.Go(func() { (&scan.Scanner{Store: s.measured, Turn: s.node.Turn, Log: s.Log}).Run(answering) })
 	group.Go(func() { s.workers.Run(answering) })
+	group.Go(func() { s.service.Requests.Run(answering) })
 	if s.signIn != nil {
 		// The log shows a mistake at the start, which does not wait for the provider.
 		group.Go(func() { s.checkSignIn(answering) })

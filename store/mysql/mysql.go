@@ -36,7 +36,10 @@ type Options = sqldb.Options
 type AddressError = sqldb.AddressError
 
 // Store is a database. Its methods may be called by any goroutine.
-type Store struct{ *sqldb.Store }
+type Store struct {
+	*sqldb.Store
+	d *database
+}
 
 var _ store.Store = (*Store)(nil)
 
@@ -63,7 +66,7 @@ func Open(ctx context.Context, text string, o Options) (*Store, error) {
 		_ = d.pool.Close()
 		return nil, fmt.Errorf("open %s: %w", a.name, unreached(err))
 	}
-	return &Store{s}, nil
+	return &Store{s, d}, nil
 }
 
 // database implements [sqldb.DB].

@@ -40,7 +40,11 @@ type Options = sqldb.Options
 type AddressError = sqldb.AddressError
 
 // Store is a database. Its methods may be called by any goroutine.
-type Store struct{ *sqldb.Store }
+type Store struct {
+	*sqldb.Store
+	d     *database
+	place place
+}
 
 var _ store.Store = (*Store)(nil)
 
@@ -115,7 +119,7 @@ func Open(ctx context.Context, address string, o Options) (*Store, error) {
 		_ = d.Close()
 		return nil, fmt.Errorf("open %s: %w", d.name, unreached(err))
 	}
-	return &Store{s}, nil
+	return &Store{Store: s, d: d}, nil
 }
 
 // database implements [sqldb.DB].

@@ -42,6 +42,7 @@ var auditTexts = []text{
 	{"action.job.pause", "paused", "暂停"},
 	{"action.job.resume", "resumed", "恢复"},
 	{"action.run.cancel", "cancelled", "取消"},
+	{"action.run.refuse", "not created, requested in a transaction", "未创建（事务中的请求）"},
 	{"action.run.backfill", "backfilled", "补跑"},
 	{"action.run.hand", "ran", "运行"},
 	{"action.run.retry", "retried", "重试"},

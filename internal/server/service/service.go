@@ -64,6 +64,8 @@ type Planner interface {
 // Config configures a [Service].
 type Config struct {
 	Store Store
+	// Transactions has the transactions of programs, nil for a store without them.
+	Transactions store.Transactional
 	// Planner may be nil: then the next moments of jobs are unknown.
 	Planner Planner
 	// Events has the events of the store while its Run works. Nil: events cannot be
@@ -119,6 +121,7 @@ type Service struct {
 	Listed    *KindDocuments // executors
 	Hooks     *Hooks
 	Runs      *Runs
+	Requests  *Requests
 	Output    *Output
 	Lines     *Lines
 	Events    *Events
@@ -182,6 +185,7 @@ func New(c Config) (*Service, error) {
 		Channels:      &KindDocuments{s, rules, job.KindChannel, c.Store},
 		Hooks:         &Hooks{KindDocuments: &KindDocuments{s, rules, job.KindHook, c.Store}, runs: runs, secrets: c.Secrets, notes: c.Store},
 		Runs:          runs,
+		Requests:      &Requests{base: s, runs: runs, store: c.Store, in: c.Transactions},
 		Output:        output,
 		Lines:         &Lines{output: output},
 		Events:        &Events{hub: c.Events, jobs: jobs, stats: stats, places: streams},

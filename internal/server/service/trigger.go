@@ -40,51 +40,58 @@ const MetadataPrefix = "meta."
 // StartWith is Start with metadata, which the run passes on to its followers. A repeated
 // request may have other metadata.
 func (s *Runs) StartWith(ctx context.Context, who Caller, name Name, request client.RunRequest, key string, metadata map[string]string) (Made, error) {
-	j, err := s.jobs.find(ctx, who, Operate, name)
+	return s.start(ctx, who, name, request, key, metadata, job.ID{})
+}
+
+// start is StartWith with the id of the new run, zero for any.
+func (s *Runs) start(ctx context.Context, who Caller, name Name, request client.RunRequest, key string, metadata map[string]string, id job.ID) (Made, error) {
+	j, item, err := s.asked(ctx, who, name, request, metadata)
 	if err != nil {
 		return Made{}, err
 	}
+	item.Key, item.ID = cmp.Or(item.Key, key), id
+	return s.trigger(ctx, who, j, item)
+}
+
+// asked checks a request for a run, and returns its job and the request to the store, which has a key if
+// the same requests make one run.
+func (s *Runs) asked(ctx context.Context, who Caller, name Name, request client.RunRequest, metadata map[string]string) (j *store.Job, item store.TriggerItem, err error) {
+	if j, err = s.jobs.find(ctx, who, Operate, name); err != nil {
+		return j, item, err
+	}
 	if err := CheckParams(j.Filled, request.Params, nil); err != nil {
-		return Made{}, err
+		return j, item, err
 	}
-	params := request.Params
+	item.Params = request.Params
+	if request.Executor != "" || len(metadata) > 0 {
+		if item.Params = maps.Clone(item.Params); item.Params == nil {
+			item.Params = map[string]string{}
+		}
+	}
 	if request.Executor != "" {
-		executor, err := s.executorFor(ctx, j.Filled, request.Executor)
-		if err != nil {
-			return Made{}, err
-		}
-		params = maps.Clone(params)
-		if params == nil {
-			params = map[string]string{}
-		}
-		params[job.ExecutorParam] = executor
-	}
-	if len(metadata) > 0 {
-		params = maps.Clone(params)
-		if params == nil {
-			params = map[string]string{}
-		}
-		for name, value := range metadata {
-			params[MetadataPrefix+name] = value
+		if item.Params[job.ExecutorParam], err = s.executorFor(ctx, j.Filled, request.Executor); err != nil {
+			return j, item, err
 		}
 	}
-	item := store.TriggerItem{Key: key, Params: params}
+	for name, value := range metadata {
+		item.Params[MetadataPrefix+name] = value
+	}
 	for path, same := range map[string]*client.Sameness{"unique": request.Unique, "debounce": request.Debounce} {
 		if same == nil {
 			continue
 		}
 		if err := sameness(j.Filled, path, same, &item); err != nil {
-			return Made{}, err
+			return j, item, err
 		}
 		if path == "debounce" {
 			place := j.Filled.Nodes()
 			if request.Unique != nil || place.Shards > 0 || place.Strategy == job.StrategyBroadcast || j.Filled.SplitBy() != "" {
-				return Made{}, WrongField(path, phrase.NotTogether, phrase.LeaveOneOut)
+				return j, item, WrongField(path, phrase.NotTogether, phrase.LeaveOneOut)
 			}
 			item.KeyFor, item.PutOff = store.KeyLife, time.Duration(same.For)
 		}
 	}
-	return s.trigger(ctx, who, j, item)
+	return j, item, nil
 }
 
 // sameForMax bounds how long requests count as the same: as an idempotency key.
@@ -169,9 +176,11 @@ func (s *Runs) trigger(ctx context.Context, who Caller, j *store.Job, like store
 		return Made{}, err
 	}
 	scheduled := cmp.Or(like.Scheduled, s.now())
-	first, err := s.newID()
-	if err != nil {
-		return Made{}, err
+	first := like.ID
+	if first.IsZero() {
+		if first, err = s.newID(); err != nil {
+			return Made{}, err
+		}
 	}
 	if like.Key == "" {
 		like.Key = first.String()

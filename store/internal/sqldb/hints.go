@@ -103,8 +103,12 @@ func (s *backend) heard(payload string) {
 	if sender == s.notices.sender {
 		return
 	}
-	if text == followPayload {
+	switch text {
+	case followPayload:
 		s.followed.heard()
+		return
+	case NotedPayload:
+		s.heardNote()
 		return
 	}
 	if hint, err := strconv.ParseUint(text, 10, 64); err == nil {

@@ -142,6 +142,7 @@ type backend struct {
 	hints    events.Hints
 	notices  notices
 	followed followerState
+	noted    chan struct{} // of capacity one
 	// writing is read-locked by each transaction that writes. Its write lock proves that
 	// all transactions before have ended.
 	writing sync.RWMutex
@@ -197,6 +198,7 @@ func Open(ctx context.Context, db DB, o Options) (*Store, error) { //nolint:cont
 	s.work.Go(func() { s.keepTime(background) })
 	s.work.Go(func() { s.notify(background) })
 	s.followed.wake = make(chan struct{}, 1)
+	s.noted = make(chan struct{}, 1)
 	s.work.Go(func() { s.tell(background) })
 	s.work.Go(func() { s.listen(background) })
 	return opened, nil
