@@ -22,8 +22,8 @@ import (
 
 	"github.com/belfry-cron/belfry/cron"
 	"github.com/belfry-cron/belfry/executor/container"
-	kubeexec "github.com/belfry-cron/belfry/executor/kubernetes"
 	httpexec "github.com/belfry-cron/belfry/executor/http"
+	kubeexec "github.com/belfry-cron/belfry/executor/kubernetes"
 	"github.com/belfry-cron/belfry/executor/shell"
 	"github.com/belfry-cron/belfry/internal/events"
 	"github.com/belfry-cron/belfry/internal/node"

@@ -22,6 +22,7 @@ func TestEveryMethodRefusesACallerWithoutRights(t *testing.T) {
 		"Callbacks.Check": true, // the secret does
 		"Hooks.Call":      true, // the signature does
 		"Hooks.Counts":    true, // numbers for metrics
+		"Requests.Run":    true, // each request names its caller
 		"Runs.KeptFor":    true, // a setting
 		"Callbacks.Take":  true, // and so does the secret of the handover
 	}

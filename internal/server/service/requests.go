@@ -52,12 +52,12 @@ var ErrNoTransactions = errors.New("the store has no transactions of programs: P
 // In requests a run in a transaction, and returns the id that the run will have. A mistake in the request is
 // returned at once.
 func (s *Requests) In(ctx context.Context, tx any, who Caller, name Name, request client.RunRequest, key string, metadata map[string]string) (id job.ID, err error) {
-	if s.in == nil {
-		return id, ErrNoTransactions
-	}
 	j, _, err := s.runs.asked(ctx, who, name, request, metadata)
 	if err == nil {
 		err = startable(j)
+	}
+	if err == nil && s.in == nil {
+		err = ErrNoTransactions
 	}
 	if err != nil {
 		return id, err
