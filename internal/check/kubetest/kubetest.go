@@ -238,7 +238,7 @@ func (c *Cluster) serve(w http.ResponseWriter, r *http.Request) {
 	case kind == "jobs" && len(rest) == 1:
 		c.job(w, r.Method, rest[0])
 	case kind == "pods" && len(rest) == 0:
-		name := strings.TrimPrefix(r.URL.Query().Get("labelSelector"), "job-name=")
+		name := strings.TrimPrefix(r.URL.Query().Get("labelSelector"), "batch.kubernetes.io/job-name=")
 		items := []any{}
 		if j := c.jobs[name]; j != nil && j.Phase != "" {
 			items = append(items, j.pod())

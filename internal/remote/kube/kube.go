@@ -115,7 +115,7 @@ func (c *Client) DeleteJob(ctx context.Context, namespace, name string) error {
 // Pods returns the pods of a Job.
 func (c *Client) Pods(ctx context.Context, namespace, job string) ([]Pod, error) {
 	var list struct{ Items []Pod }
-	selector := url.Values{"labelSelector": {"job-name=" + job}}
+	selector := url.Values{"labelSelector": {"batch.kubernetes.io/job-name=" + job}}
 	err := c.call(ctx, http.MethodGet, inNamespace("/api/v1", namespace, "pods")+"?"+selector.Encode(), "", nil, &list)
 	return list.Items, err
 }
