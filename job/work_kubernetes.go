@@ -156,7 +156,7 @@ func (k *Kubernetes) check(v *validator, j *Job, run *path) {
 		}
 		v.refuse(k.User != "" && !podUser.MatchString(k.User), at.field("user"), phrase.NotPodUser.Of(quote(k.User)), phrase.Example.Of("1000:1000"))
 	} else {
-		k.checkTemplate(v, at)
+		k.checkTemplate(v, j, at)
 	}
 	c.checkCommand(v, j, at)
 	v.refuse(k.Cluster != "" && !kubeName.MatchString(k.Cluster), at.field("cluster"), phrase.NotKubeName.Of(quote(k.Cluster)), phrase.KubeNameForm)
@@ -176,7 +176,7 @@ func (k *Kubernetes) check(v *validator, j *Job, run *path) {
 var podTemplateForm = phrase.PodTemplateForm.Of("spec: {containers: [{name: main, image: alpine}]}")
 
 // checkTemplate checks what Belfry needs of a pod template. The cluster checks the rest.
-func (k *Kubernetes) checkTemplate(v *validator, at *path) {
+func (k *Kubernetes) checkTemplate(v *validator, j *Job, at *path) {
 	for _, f := range []struct {
 		name  string
 		isSet bool
@@ -212,9 +212,39 @@ func (k *Kubernetes) checkTemplate(v *validator, at *path) {
 			}
 		}
 	}
+	inits, _ := spec["initContainers"].([]any)
+	for _, one := range slices.Concat(containers, inits) {
+		if c, _ := one.(map[string]any); !k.UnsafeParams {
+			v.checkPositions(j.paramNames(), wordsOf(c, at), envOf(c), at)
+		}
+	}
 	if policy, isSet := spec["restartPolicy"]; isSet && policy != "Never" {
 		v.report(at, phrase.NeverRestarts.Of(phrase.Quoted(fmt.Sprint(policy))), phrase.Example.Of("restartPolicy: Never"))
 	}
+}
+
+// wordsOf returns the command of a container in a template.
+func wordsOf(container map[string]any, at *path) (words []wordAt) {
+	for _, field := range []string{"command", "args"} {
+		list, _ := container[field].([]any)
+		for _, one := range list {
+			text, _ := one.(string)
+			words = append(words, wordAt{at, text})
+		}
+	}
+	return words
+}
+
+// envOf returns the variables of a container in a template.
+func envOf(container map[string]any) map[string]string {
+	env := map[string]string{}
+	list, _ := container["env"].([]any)
+	for _, one := range list {
+		variable, _ := one.(map[string]any)
+		name, _ := variable["name"].(string)
+		env[name], _ = variable["value"].(string)
+	}
+	return env
 }
 
 // each returns a copy of texts with each replaced.

@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/internal/remote/kube"
+	"github.com/belfry-cron/belfry/internal/sys/failurelog"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -46,7 +48,7 @@ type outstanding struct {
 
 // Look polls the Jobs that are due.
 func (e *Executor) Look(ctx context.Context) error {
-	if err := e.noteMade(ctx); err != nil {
+	if err := e.noteTried(ctx); err != nil {
 		return err
 	}
 	for range pagesMax {
@@ -64,14 +66,18 @@ func (e *Executor) Look(ctx context.Context) error {
 	return nil
 }
 
-// noteMade records the Jobs that this node has created, so that they are polled at once and not created
-// again.
-func (e *Executor) noteMade(ctx context.Context) error {
+// noteTried records how this node's first tries to create Jobs have ended, so that they are polled at once
+// and a Job that was created is not created again.
+func (e *Executor) noteTried(ctx context.Context) error {
 	e.mu.Lock()
-	numbers := e.made[:min(len(e.made), store.MaxBatch)]
+	batch := e.tried[:min(len(e.tried), store.MaxBatch)]
 	e.mu.Unlock()
-	if len(numbers) == 0 {
+	if len(batch) == 0 {
 		return nil
+	}
+	waits, numbers := map[int64]job.Reason{}, make([]int64, 0, len(batch))
+	for _, t := range batch {
+		waits[t.number], numbers = t.waits, append(numbers, t.number)
 	}
 	list, err := e.config.Store.Handovers(ctx, store.HandoverQuery{Numbers: numbers, Limit: store.MaxBatch})
 	if err != nil {
@@ -79,19 +85,25 @@ func (e *Executor) noteMade(ctx context.Context) error {
 	}
 	var answers []store.Answer
 	for i := range list {
-		o := &outstanding{Outstanding: &store.Outstanding{Handover: list[i]}, answer: store.Answer{Handover: list[i], Seen: true}}
-		if err := json.Unmarshal([]byte(list[i].About), &o.about); err == nil {
-			o.about.Manifest = nil
-			o.note()
-			answers = append(answers, o.answer)
+		o := &outstanding{Outstanding: &store.Outstanding{Handover: list[i]}, answer: store.Answer{Handover: list[i]}}
+		if err := json.Unmarshal([]byte(list[i].About), &o.about); err != nil {
+			continue // the poll reports it
 		}
+		if why := waits[list[i].Number]; why.IsZero() {
+			o.about.Manifest, o.answer.Seen = nil, true
+		} else {
+			o.about.wait(why)
+			o.answer.Next = pollFirst
+		}
+		o.note()
+		answers = append(answers, o.answer)
 	}
 	if err := e.config.Store.Asked(ctx, answers); err != nil {
 		return err
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.made = append([]int64(nil), e.made[len(numbers):]...)
+	e.tried = slices.Clone(e.tried[len(batch):])
 	return nil
 }
 
@@ -140,9 +152,7 @@ func (e *Executor) pollAll(ctx context.Context, list []store.Outstanding) error 
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	for cluster, err := range gone.why {
-		e.config.Log.Warn("a cluster of Kubernetes does not answer; its Jobs are polled again", "cluster", cluster, "error", err)
-	}
+	e.sawClusters(all, gone)
 	var results []store.Result
 	var answers []store.Answer
 	var failures []error
@@ -167,6 +177,22 @@ func (e *Executor) pollAll(ctx context.Context, list []store.Outstanding) error 
 		failures = append(failures, e.config.Store.Asked(ctx, answers))
 	}
 	return errors.Join(failures...)
+}
+
+// sawClusters logs when a cluster stops to answer, and when it does again.
+func (e *Executor) sawClusters(polled []*outstanding, gone *silent) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	seen := map[string]bool{}
+	for _, o := range polled {
+		if name := o.about.Cluster; !seen[name] {
+			seen[name] = true
+			if e.outages[name] == nil {
+				e.outages[name] = failurelog.New(e.config.Log, "the cluster "+name+" of Kubernetes does not answer; its runs wait", "the cluster "+name+" of Kubernetes answers again")
+			}
+			e.outages[name].Saw(gone.why[name])
+		}
+	}
 }
 
 // nextOf returns when a Job of an age is polled again.
@@ -263,7 +289,7 @@ func (e *Executor) follow(ctx context.Context, c *kube.Client, o *outstanding) e
 			case !why.IsZero():
 				o.finish(&store.Result{Outcome: job.OutcomeFailed, Reason: why})
 			case kube.IsOverQuota(err):
-				a.wait(reason.KubeWaits.Of("the quota of the namespace is used up", words(err.Error())))
+				a.wait(unmade(a, err))
 				err = nil
 			case kube.IsNotFound(err):
 				o.finish(&store.Result{Outcome: job.OutcomeLost, Reason: reason.KubeUnseen.Of(a.Namespace + "/" + a.Name)})

@@ -21,6 +21,7 @@ import (
 	"github.com/belfry-cron/belfry/executor"
 	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/internal/remote/kube"
+	"github.com/belfry-cron/belfry/internal/sys/failurelog"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -82,8 +83,16 @@ type Executor struct {
 	clusters atomic.Pointer[map[string]Cluster]
 
 	mu sync.Mutex
-	// made are handovers whose Jobs this node has just created.
-	made []int64
+	// tried are the handovers whose Jobs this node has just created, or tried to.
+	tried []tried
+	// outages say when a cluster does not answer, and when it does again.
+	outages map[string]*failurelog.Log
+}
+
+// tried is a handover after the first try to create its Job, with the failure.
+type tried struct {
+	number int64
+	waits  job.Reason
 }
 
 var _ executor.Executor = (*Executor)(nil)
@@ -96,7 +105,7 @@ func New(config Config) *Executor {
 	if config.Wrote == nil {
 		config.Wrote = func(job.ID) {}
 	}
-	e := &Executor{config: config}
+	e := &Executor{config: config, outages: map[string]*failurelog.Log{}}
 	e.clusters.Store(&map[string]Cluster{})
 	return e
 }
@@ -199,15 +208,26 @@ func (e *Executor) Run(ctx context.Context, at executor.Attempt, _ executor.Outp
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), left)
 	defer cancel()
-	switch why, err := create(ctx, c.Client, &a); {
-	case !why.IsZero():
+	why, err = create(ctx, c.Client, &a)
+	if !why.IsZero() {
 		return executor.Result{Outcome: job.OutcomeFailed, Reason: why, Permanent: reason.KubeForeign.Is(why)}
-	case err == nil:
-		e.mu.Lock()
-		e.made = append(e.made, number)
-		e.mu.Unlock()
 	}
-	return executor.Result{HandedOver: true} // after an error the keeper creates it
+	t := tried{number: number}
+	if err != nil { // the keeper creates it
+		t.waits = unmade(&a, err)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.tried = append(e.tried, t)
+	return executor.Result{HandedOver: true}
+}
+
+// unmade returns why a Job is not there yet.
+func unmade(a *about, err error) job.Reason {
+	if kube.IsOverQuota(err) {
+		return reason.KubeWaits.Of("the quota of the namespace is used up", words(err.Error()))
+	}
+	return reason.KubeAway.Of(a.Cluster, words(err.Error()))
 }
 
 // create creates the Job, or finds it created. why is set if that will never succeed, err if it may

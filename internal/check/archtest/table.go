@@ -282,7 +282,7 @@ var table = map[string]line{
 	"internal/remote/kube":      {shared: true, modules: []string{"go.yaml.in/yaml/v3"}},
 	"executor/internal/pattern": {pure: true},
 	"executor/kubernetes": {
-		imports:     []string{"internal/reason", "executor", "executor/internal/pattern", "executor/internal/verdict", "job", "store", "internal/node/output", "internal/remote/kube"},
+		imports:     []string{"internal/reason", "executor", "executor/internal/pattern", "executor/internal/verdict", "job", "store", "internal/node/output", "internal/remote/kube", "internal/sys/failurelog"},
 		testImports: []string{"store/memory", "internal/check/kubetest"},
 		testModules: []string{"go.uber.org/goleak"},
 	},
