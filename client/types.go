@@ -599,8 +599,15 @@ type RunRequest struct {
 	// Executor is for a job of executors of XXL-JOB.
 	Executor string `json:"executor,omitempty" maxLength:"255" doc:"The executor that does the work, by its address, for a job with run.xxl: one that is registered in its group or listed. Default: chosen by place.strategy. With a broadcast there is one run then."`
 	// Unique and Debounce take the place of an idempotency key. At most one is set.
-	Unique   *Sameness `json:"unique,omitempty" doc:"A run that such a request has created in this time is the answer, whatever became of it, and none is created."`
-	Debounce *Sameness `json:"debounce,omitempty" doc:"The run starts when no such request has come for this time, with the parameters of the last one; it starts at the latest ten times this time after the first. Not for a job with shards."`
+	Unique   *Sameness  `json:"unique,omitempty" doc:"A run that such a request has created in this time is the answer, whatever became of it, and none is created."`
+	Debounce *Sameness  `json:"debounce,omitempty" doc:"The run starts when no such request has come for this time, with the parameters of the last one; it starts at the latest ten times this time after the first. Not for a job with shards."`
+	Notify   *RunNotice `json:"notify,omitempty" doc:"A webhook that gets the end of this run and nothing else. Needs the role admin, since it brings an address."`
+}
+
+// RunNotice is a webhook for the end of one run.
+type RunNotice struct {
+	URL    string `json:"url" maxLength:"2048" doc:"The address, with https or http."`
+	Secret string `json:"secret,omitempty" maxLength:"64" doc:"The name of the secret in the namespace that has the key of the signature: whsec_ and base64 of 24 to 64 bytes. Default: no signature."`
 }
 
 // Sameness says which requests for a run of a job are the same.

@@ -179,6 +179,9 @@ const (
 	NoticeHistory   Notice = "history_away"
 )
 
+// NoticeEnded is the end of a run that has a webhook of its own. No rule of a channel selects it.
+const NoticeEnded Notice = "ended"
+
 // Values returns all kinds of events.
 func (Notice) Values() []string {
 	return texts(NoticeFailed, NoticeFailing, NoticeRecovered, NoticeMissed, NoticeLate, NoticeWaiting, NoticeSlow, NoticeUnmet,

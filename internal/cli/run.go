@@ -268,6 +268,7 @@ func newJobRun(env Env) *cobra.Command {
 		ask     waiting
 		which   selection
 		request client.RunRequest
+		notice  client.RunNotice
 		unique  job.Duration
 		quiet   job.Duration
 		by      []string
@@ -284,10 +285,14 @@ chooses; a broadcast is then a single run.
 With --unique 10m the answer is the run that the same command has created in the last
 ten minutes, if there is one. With --debounce 30s the run starts when the same command
 has not come for 30 seconds. Commands are the same if the parameters named by --by,
-or all, have the same values.`,
+or all, have the same values.
+
+With --notify a webhook gets the end of the run, as channels of notifications send it. It
+needs the role admin.`,
 		Example: `belfry job run nightly
 belfry job run nightly --param day=monday --wait
 belfry job run nightly --logs --timeout 10m
+belfry job run nightly --notify https://ci.example.org/belfry --notify-secret ci_key
 belfry job run order-sync --executor http://10.0.0.5:9999
 belfry job run reindex --param shop=7 --param reason=price --debounce 30s --by shop
 belfry job run -l team=a`,
@@ -301,6 +306,12 @@ belfry job run -l team=a`,
 			return which.check(cmd, args)
 		},
 		RunE: asking(env, &ask.connection, func(ctx context.Context, server *remote, args []string) error {
+			if notice.Secret != "" && notice.URL == "" {
+				return misused("--notify-secret is given without --notify")
+			}
+			if notice.URL != "" {
+				request.Notify = &notice
+			}
 			if unique != 0 {
 				request.Unique = &client.Sameness{For: unique, By: by}
 			}
@@ -325,6 +336,8 @@ belfry job run -l team=a`,
 	addParsed(cmd.Flags(), &unique, "unique", "", "", "DURATION", "create no run if the same command has created one within this time, 1s to 24h", job.ParseDuration)
 	addParsed(cmd.Flags(), &quiet, "debounce", "", "", "DURATION", "start when the same command has not come for this time, 1s to 24h", job.ParseDuration)
 	cmd.Flags().StringArrayVar(&by, "by", nil, "`PARAM` whose value makes commands the same; may be repeated; else all")
+	addWord(cmd.Flags(), &notice.URL, "notify", "", "URL", "webhook that gets the end of this run, and nothing else")
+	addWord(cmd.Flags(), &notice.Secret, "notify-secret", "", "NAME", "secret of the namespace with the key of its signature")
 	addWord(cmd.Flags(), &request.Executor, "executor", "", "ADDRESS", "the executor that does the work, by its address; for jobs with run.xxl")
 	ask.addFlags(cmd)
 	cmd.ValidArgsFunction = jobNames(env, &ask.connection)

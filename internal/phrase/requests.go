@@ -309,6 +309,7 @@ var (
 	CallbackSecretMissing = none("callback_secret_missing", "the secret of the callback is missing", "缺少回调的密钥")
 	SendCallbackSecret    = none("send_callback_secret", "send it as Authorization: Bearer SECRET", "请以 Authorization: Bearer SECRET 发送")
 
+	AwaitedFull  = one[int]("awaited_full", "{n} runs with webhooks of their own have not ended or are not delivered, and no more are kept", "已有 {n} 个带专属 webhook 的运行尚未结束或送达，不能再多")
 	HookUnproven = none("hook_unproven", "the call does not prove that it comes from its sender", "无法确认该调用来自其发送方")
 	HookIgnored  = none("hook_ignored", "the call did not pass if", "该调用未通过 if")
 	HookPaused   = none("hook_paused", "the hook is paused", "钩子已暂停")

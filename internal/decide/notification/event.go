@@ -33,6 +33,8 @@ type Event struct {
 	Began time.Time `json:"began,omitzero"`
 	// Count is how many occurrences it is about, at least 1.
 	Count int `json:"count,omitempty"`
+	// Outcome is of the end of a run that has a webhook of its own.
+	Outcome job.Outcome `json:"outcome,omitempty"`
 	// Late is how late the run started.
 	Late time.Duration `json:"-"`
 	// InARow is how many runs of the job have failed, or were skipped, one after another.

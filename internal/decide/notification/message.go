@@ -68,8 +68,10 @@ type Line struct {
 	// ReasonCode and ReasonArgs are the reason for programs, as in the API.
 	ReasonCode string          `json:"reason_code,omitempty"`
 	ReasonArgs *job.ReasonArgs `json:"reason_args,omitempty"`
-	Cause      string          `json:"cause,omitempty"` // the failure in the words of the work
-	Attempt    int             `json:"attempt,omitempty"`
+	// Outcome is of a run that ended, with a webhook of its own.
+	Outcome job.Outcome `json:"outcome,omitempty"`
+	Cause   string      `json:"cause,omitempty"` // the failure in the words of the work
+	Attempt int         `json:"attempt,omitempty"`
 	// Took is the duration of the run, and Lasted of a problem that is over, in seconds.
 	Took    float64 `json:"took_seconds,omitempty"`
 	Lasted  float64 `json:"lasted_seconds,omitempty"`
@@ -211,6 +213,11 @@ func (is *Item) line(c *job.Channel) Line {
 	case is.Kind == job.NoticeFailing:
 		pair = [2]string{fmt.Sprintf("failed %d times in a row", is.InARow), "has recovered"}
 		l.Count = 1
+	case is.Kind == job.NoticeEnded:
+		pair[0] = strings.ReplaceAll(string(is.Outcome), "_", " ")
+		if l.Outcome = is.Outcome; is.Outcome == job.OutcomeSucceeded {
+			l.Severity = Good
+		}
 	case is.Kind == job.NoticeSkipped:
 		pair = [2]string{fmt.Sprintf("was skipped %d times in a row", is.InARow), "is no longer skipped"}
 		l.Count = 1

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/decide/notification"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -256,6 +257,40 @@ func TestAHookMakesParametersOfItsCall(t *testing.T) {
 	ok[any](s.server, "PUT", "/api/v1/hooks/default/url", `{"job": "gone", "from": "url", "secret": "key_url"}`, "If-Match", "*")
 	if w := s.send(path, `{}`); w.Code != http.StatusNotFound || !strings.Contains(w.Body.String(), "default/gone") {
 		t.Errorf("a hook of a job that is missing answers %d: %s", w.Code, w.Body)
+	}
+}
+
+func TestARunHasAWebhookOfItsOwn(t *testing.T) {
+	s := newHooked(t)
+	const path = "/api/v1/jobs/default/deploy/run"
+	for body, field := range map[string]string{
+		`{"notify": {"url": "ftp://a"}}`:                        "notify.url",
+		`{"notify": {"url": "https://"}}`:                       "notify.url",
+		`{"notify": {"url": "https://a", "secret": "a-b"}}`:     "notify.secret",
+		`{"notify": {"url": "https://a", "secret": "missing"}}`: "notify.secret",
+	} {
+		if p := s.refused(client.TypeInvalid, http.StatusUnprocessableEntity, "POST", path, body); len(p.Errors) != 1 || p.Errors[0].Path != field {
+			t.Errorf("%s has the mistakes %+v, want one in %s", body, p.Errors, field)
+		}
+	}
+	if n := s.runs(); n != 0 {
+		t.Errorf("refused requests have made %d runs", n)
+	}
+	s.grant("ci", "secret of ci", store.RoleRunner, "")
+	if w := s.as("secret of ci", "POST", path, `{"notify": {"url": "https://a"}}`); w.Code != http.StatusForbidden {
+		t.Errorf("a runner brings an address: %d: %s", w.Code, w.Body)
+	}
+	notes := func() []store.Note { return must(s.store.Notes(t.Context(), notification.RunNotes, "", 10)) }
+	var run client.Run
+	for range 2 {
+		run = ok[client.Run](s.server, "POST", path, `{"notify": {"url": "https://a"}}`, "Idempotency-Key", "1")
+	}
+	if list := notes(); len(list) != 1 || list[0].Name != notification.RunNotes+run.ID.String() || !strings.Contains(string(list[0].Text), "https://a") {
+		t.Errorf("the store has kept %+v, want the webhook of the run once", list)
+	}
+	ok[client.Run](s.server, "POST", path, `{}`)
+	if list := notes(); len(list) != 1 {
+		t.Errorf("a run without a webhook has one: %+v", list)
 	}
 }
 

@@ -371,7 +371,7 @@ func examples(t testing.TB, o *operation) []string {
 	case "retry-run":
 		return []string{``, `{"params": {"day": "monday"}}`, `{"from": [], "only": [], "skip": []}`}
 	case "run-job":
-		return []string{``, `{"params": {"day": "monday"}}`}
+		return []string{``, `{"params": {"day": "monday"}}`, `{"notify": {"url": "https://ci.example.org/belfry", "secret": "api_key"}}`}
 	case "worker-token":
 		return []string{`{"node": "far", "hash": "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"}`}
 	case "worker-join":

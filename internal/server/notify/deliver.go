@@ -72,7 +72,7 @@ func (n *Notifier) detail(ctx context.Context, c *job.Channel, m *notification.M
 	left := detailsMax
 	for i := range m.Lines {
 		l := &m.Lines[i]
-		if failed := l.Kind == job.NoticeFailed || l.Kind == job.NoticeFailing; !failed || l.Command == "" || left == 0 {
+		if failed := l.Kind == job.NoticeFailed || l.Kind == job.NoticeFailing || l.Outcome.Failed(); !failed || l.Command == "" || left == 0 {
 			continue
 		}
 		left--

@@ -59,7 +59,11 @@ func KeepEnds(ctx context.Context, s Store, now func() time.Time) error {
 		return err
 	}
 	n := New(Config{Store: s, Now: now, Log: slog.New(slog.DiscardHandler)})
-	if err := n.take(ctx, list); err != nil {
+	runs, err := n.awaits(ctx)
+	if err == nil {
+		err = n.take(ctx, list, runs)
+	}
+	if err != nil {
 		return err
 	}
 	return n.drain(ctx)

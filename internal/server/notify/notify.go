@@ -59,6 +59,8 @@ type Store interface {
 	Documents(ctx context.Context, kinds ...job.Kind) ([]job.Document, error)
 	JobsByUID(ctx context.Context, uids []job.ID) ([]*store.Job, error)
 	Attempts(ctx context.Context, q store.HistoryQuery) (list []store.Record, next store.RecordRef, err error)
+	AttemptsOf(ctx context.Context, run job.ID) ([]store.Record, error)
+	store.RunLister
 	Recent(ctx context.Context, jobs []job.ID, n int) ([][]store.Record, error)
 	Now(ctx context.Context) (time.Time, error)
 }
@@ -212,19 +214,26 @@ func (n *Notifier) pass(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if len(list) == 0 && !n.lease.own {
+	runs, err := n.awaits(ctx)
+	if err != nil {
+		return err
+	}
+	if len(list)+len(runs) == 0 && !n.lease.own {
 		return nil // most servers have none, and no further work
 	}
 	if hadSlot, err := n.hold(ctx); err != nil || !hadSlot {
 		return err
 	}
-	if err := n.take(ctx, list); err != nil {
+	if err := n.take(ctx, list, runs); err != nil {
 		return err
 	}
 	if err := n.settle(ctx); err != nil {
 		return err
 	}
 	if err := n.drain(ctx); err != nil {
+		return err
+	}
+	if err := n.report(ctx, runs); err != nil {
 		return err
 	}
 	if now := n.Now(); now.Sub(n.looked) >= lookEvery {
@@ -238,10 +247,13 @@ func (n *Notifier) pass(ctx context.Context) error {
 
 // take applies the present channels: it reads unknown state, removes the state of deleted channels,
 // and adjusts the feed to the rules.
-func (n *Notifier) take(ctx context.Context, list []*job.Channel) error {
+func (n *Notifier) take(ctx context.Context, list []*job.Channel, runs []*awaited) error {
 	n.channels = make(map[job.ID]*job.Channel, len(list))
 	for _, c := range list {
 		n.channels[c.UID] = c.WithDefaults()
+	}
+	for _, a := range runs {
+		n.channels[a.Run] = a.Channel()
 	}
 	if n.groups == nil {
 		if err := n.read(ctx); err != nil {

@@ -24,13 +24,15 @@ func (s *Sender) webhook(ctx context.Context, c *job.Channel, m *notification.Me
 			return err
 		}
 	}
-	secret, err := s.secret(ctx, c, w.Secret)
-	if err != nil {
-		return err
-	}
-	key, err := webhookKey(secret)
-	if err != nil {
-		return err
+	var key []byte
+	if w.Secret != nil { // else it is the webhook of a run that has none
+		secret, err := s.secret(ctx, c, w.Secret)
+		if err != nil {
+			return err
+		}
+		if key, err = webhookKey(secret); err != nil {
+			return err
+		}
 	}
 	kind := "belfry.notification"
 	if m.Test {
@@ -41,9 +43,11 @@ func (s *Sender) webhook(ctx context.Context, c *job.Channel, m *notification.Me
 		return refused(phrase.MessageFaulty.Of(phrase.Words(err.Error())))
 	}
 	at := strconv.FormatInt(s.config.Now().Unix(), 10)
-	return s.post(ctx, request{url: address, body: body, header: map[string]string{
-		"webhook-id": m.ID, "webhook-timestamp": at, "webhook-signature": webhookSignature(key, m.ID, at, body),
-	}})
+	header := map[string]string{"webhook-id": m.ID, "webhook-timestamp": at}
+	if key != nil {
+		header["webhook-signature"] = webhookSignature(key, m.ID, at, body)
+	}
+	return s.post(ctx, request{url: address, body: body, header: header})
 }
 
 // webhookKey reads a key in the notation of Standard Webhooks.

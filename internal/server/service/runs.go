@@ -37,6 +37,7 @@ type runStore interface {
 	Now(ctx context.Context) (time.Time, error)
 	auditStore
 	Notes(ctx context.Context, prefix, after string, limit int) ([]store.Note, error)
+	PutNote(ctx context.Context, n store.Note) (int64, error)
 }
 
 // Runs starts, cancels and shows runs, and explains why one does not start.

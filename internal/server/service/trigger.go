@@ -4,8 +4,11 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +16,7 @@ import (
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/decide/engine"
+	"github.com/belfry-cron/belfry/internal/decide/notification"
 	"github.com/belfry-cron/belfry/internal/decide/placement"
 	"github.com/belfry-cron/belfry/internal/phrase"
 	"github.com/belfry-cron/belfry/internal/reason"
@@ -50,7 +54,11 @@ func (s *Runs) start(ctx context.Context, who Caller, name Name, request client.
 		return Made{}, err
 	}
 	item.Key, item.ID = cmp.Or(item.Key, key), id
-	return s.trigger(ctx, who, j, item)
+	made, err := s.trigger(ctx, who, j, item)
+	if err == nil && request.Notify != nil {
+		err = s.await(ctx, name.Namespace, made.Run, request.Notify)
+	}
+	return made, err
 }
 
 // asked checks a request for a run, and returns its job and the request to the store, which has a key if
@@ -66,6 +74,11 @@ func (s *Runs) asked(ctx context.Context, who Caller, name Name, request client.
 	if request.Executor != "" || len(metadata) > 0 {
 		if item.Params = maps.Clone(item.Params); item.Params == nil {
 			item.Params = map[string]string{}
+		}
+	}
+	if request.Notify != nil {
+		if err := s.checkNotice(ctx, who, name, request.Notify); err != nil {
+			return j, item, err
 		}
 	}
 	if request.Executor != "" {
@@ -92,6 +105,49 @@ func (s *Runs) asked(ctx context.Context, who Caller, name Name, request client.
 		}
 	}
 	return j, item, nil
+}
+
+// checkNotice refuses a webhook for a run that cannot be delivered. The right to run a job brings no
+// address that this server would call.
+func (s *Runs) checkNotice(ctx context.Context, who Caller, name Name, to *client.RunNotice) error {
+	if err := who.MayIn(Define, name.Namespace); err != nil {
+		return err
+	}
+	if u, err := url.Parse(to.URL); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return WrongField("notify.url", phrase.NotAddress.Of(phrase.Quoted(to.URL)), phrase.Example.Of("https://ci.example.org/belfry"))
+	}
+	if to.Secret != "" {
+		if !job.IsSecretName(to.Secret) {
+			return WrongField("notify.secret", phrase.NotSecretName.Of(phrase.Quoted(to.Secret)), phrase.SecretNameForm.Of(job.SecretNameMax))
+		}
+		if why := s.rules.unknownSecret(ctx)(name.Namespace, to.Secret); !why.IsZero() {
+			return Wrong(fieldError(client.FieldError{Pointer: "/notify/secret", Path: "notify.secret"}, why, reason.Say(phrase.SetSecret.Of(to.Secret))))
+		}
+	}
+	list, err := s.store.Notes(ctx, notification.RunNotes, "", notification.AwaitedMax)
+	if err == nil && len(list) >= notification.AwaitedMax {
+		err = Refuse(client.TypeConflict, phrase.AwaitedFull.Of(notification.AwaitedMax))
+	}
+	return err
+}
+
+// await stores that the end of a run, with all its shards, is reported to a webhook. A repeated request
+// stores nothing new.
+func (s *Runs) await(ctx context.Context, namespace string, run client.Run, to *client.RunNotice) error {
+	a := notification.Awaited{Namespace: namespace, To: job.WebhookService{URL: to.URL}}
+	if to.Secret != "" {
+		a.To.Secret = &job.Secret{Name: to.Secret}
+	}
+	for _, a.Run = range append([]job.ID{run.ID}, run.Others...) {
+		text, err := json.Marshal(a)
+		if err != nil {
+			return err
+		}
+		if _, err := s.store.PutNote(ctx, store.Note{Name: notification.RunNotes + a.Run.String(), Text: text}); err != nil && !errors.Is(err, store.ErrConflict) {
+			return err
+		}
+	}
+	return nil
 }
 
 // sameForMax bounds how long requests count as the same: as an idempotency key.
