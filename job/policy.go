@@ -68,7 +68,7 @@ type Retry struct {
 	Jitter    *Duration `json:"jitter,omitzero" min:"0s" max:"1d" doc:"Adds a random time of up to this. Default: 0."`
 	Within    Duration  `json:"within,omitzero" min:"1s" max:"365d" doc:"No attempt starts later than this after the first. Default: no bound."`
 	On        []RetryOn `json:"on,omitzero" doc:"Which outcomes are retried: failed, timed_out, lost. Default: all three."`
-	ExitCodes []int     `json:"exit_codes,omitzero" min:"0" max:"255" doc:"With run.shell and run.container: the exit codes of failed attempts that are retried. Default: all."`
+	ExitCodes []int     `json:"exit_codes,omitzero" min:"0" max:"255" doc:"With run.shell, run.container and run.kubernetes: the exit codes of failed attempts that are retried. Default: all."`
 }
 
 // RetryOn is an outcome that is retried.
@@ -86,7 +86,7 @@ func (RetryOn) Values() []string { return texts(RetryFailed, RetryTimedOut, Retr
 
 // Success defines success.
 type Success struct {
-	ExitCodes []int  `json:"exit_codes,omitzero" min:"0" max:"255" doc:"The exit codes of success. Only with run.shell and run.container. Default: 0."`
+	ExitCodes []int  `json:"exit_codes,omitzero" min:"0" max:"255" doc:"The exit codes of success. Only with run.shell, run.container and run.kubernetes. Default: 0."`
 	Match     string `json:"match,omitzero" max:"4096" doc:"A regular expression (RE2) that the output must match."`
 }
 

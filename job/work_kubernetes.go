@@ -72,7 +72,7 @@ func (k *Kubernetes) traits() traits {
 	if cluster == "" {
 		cluster = ClusterDefault
 	}
-	return traits{handler: ClusterHandler(cluster), hasExitCode: true, unsafeParams: k.UnsafeParams, subject: k.Image}
+	return traits{handler: ClusterHandler(cluster), hasExitCode: true, hasOutput: true, unsafeParams: k.UnsafeParams, subject: k.Image}
 }
 
 func (k *Kubernetes) filled() work {

@@ -21,6 +21,8 @@ const (
 	// is noticed soon after it, and long Jobs do not load the API.
 	pollFirst, pollMost = time.Second, 10 * time.Second
 	pollShare           = 10
+	// idleEvery is how often a node without clusters looks: for runs of a cluster that was removed.
+	idleEvery = 30 * time.Second
 	// callWithin bounds the calls of a poll.
 	callWithin = 8 * time.Second
 	// pollers is how many Jobs a node polls at once, and pagesMax how many batches it takes.
@@ -48,6 +50,11 @@ type outstanding struct {
 
 // Look polls the Jobs that are due.
 func (e *Executor) Look(ctx context.Context) error {
+	now := time.Now()
+	if len(*e.clusters.Load()) == 0 && now.Sub(e.looked) < idleEvery {
+		return nil
+	}
+	e.looked = now
 	if err := e.noteTried(ctx); err != nil {
 		return err
 	}
@@ -249,7 +256,9 @@ var (
 // while.
 func (o *outstanding) away(outcome job.Outcome, why job.Reason, err error) {
 	a := &o.about
-	o.answer.Next = pollMost
+	if o.answer.Next = pollMost; errors.Is(err, errUnknown) {
+		o.answer.Next = pollFirst // another node may know the cluster
+	}
 	a.wait(reason.KubeAway.Of(a.Cluster, words(err.Error())))
 	if outcome == "" {
 		return
@@ -317,17 +326,30 @@ func (e *Executor) follow(ctx context.Context, c *kube.Client, o *outstanding) e
 	if result == nil {
 		return e.store(ctx, o, chunks)
 	}
+	if result.Outcome == job.OutcomeSucceeded && a.Match != "" && !a.Matched {
+		code := 0
+		if result.ExitCode != nil {
+			code = *result.ExitCode
+		}
+		result.Outcome, result.Reason, result.Value = job.OutcomeFailed, reason.Unmatched.Of(reason.ExitStatus.Of(code), a.Match), nil
+	}
 	result.Output = chunks
 	o.finish(result)
 	return nil
 }
 
-// ensure creates the Job of an attempt that was not seen yet. An old one may have been there and gone.
+// ensure finds the Job of an attempt that was not seen yet, or creates it. The Job may have been there
+// and gone if the last look is longer ago than the cluster keeps it.
 func (e *Executor) ensure(ctx context.Context, c *kube.Client, o *outstanding) (job.Reason, error) {
-	if o.Now.Sub(o.Sent) < keptFor {
-		return create(ctx, c, &o.about)
+	a := &o.about
+	found, err := c.Job(ctx, a.Namespace, a.Name)
+	switch {
+	case err == nil && !isOurs(found, a):
+		return reason.KubeForeign.Of(a.Namespace + "/" + a.Name), nil
+	case kube.IsNotFound(err) && o.Now.Sub(o.Sent) < keptFor, kube.IsNotFound(err) && o.Now.Sub(a.Absent) < keptFor:
+		a.Absent = o.Now
+		return create(ctx, c, a)
 	}
-	_, err := c.Job(ctx, o.about.Namespace, o.about.Name)
 	return job.Reason{}, err
 }
 

@@ -82,6 +82,8 @@ type Executor struct {
 	config   Config
 	clusters atomic.Pointer[map[string]Cluster]
 
+	looked time.Time // the last look
+
 	mu sync.Mutex
 	// tried are the handovers whose Jobs this node has just created, or tried to.
 	tried []tried
@@ -144,8 +146,11 @@ type about struct {
 	Name      string `json:"name"`
 	// Main is the container whose output and exit code count.
 	Main string `json:"main"`
-	// Codes are the exit codes of success, if they are not 0 alone.
+	// Codes are the exit codes of success, if they are not 0 alone, and Match is a pattern that a line of
+	// the output must match; Matched is set once one has.
 	Codes       []int         `json:"codes,omitempty"`
+	Match       string        `json:"match,omitempty"`
+	Matched     bool          `json:"matched,omitempty"`
 	WantsResult bool          `json:"wants_result,omitempty"`
 	Grace       time.Duration `json:"grace,omitempty"`
 	// Manifest is the Job, until it was seen.
@@ -153,6 +158,8 @@ type about struct {
 
 	// Findings of keepers. Waits is why the work has not begun; package service shows it.
 	Waits *job.Reason `json:"waits,omitempty"`
+	// Absent is when the Job was last found not to be there.
+	Absent time.Time `json:"absent,omitzero"`
 	// Ending is since when the Job is being deleted, and Away since when its cluster is silent while it
 	// must end.
 	Ending time.Time `json:"ending,omitzero"`

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"time"
 
 	"github.com/belfry-cron/belfry/internal/node/output"
@@ -39,10 +40,11 @@ type reading struct {
 	mark  mark
 	same  int // lines seen with the time of the mark
 	head  bytes.Buffer
-	tail  []byte // after the head, the last bytes of the log
-	left  int    // bytes that the head still takes
-	most  int    // bytes of the tail; 0 stops after the head
-	extra int64  // bytes that the tail has dropped
+	tail  []byte         // after the head, the last bytes of the log
+	left  int            // bytes that the head still takes
+	most  int            // bytes of the tail; 0 stops after the head
+	extra int64          // bytes that the tail has dropped
+	match *regexp.Regexp // nil without a pattern, and once a line has matched
 	full  bool
 }
 
@@ -62,6 +64,9 @@ func (r *reading) line(line []byte) bool {
 		r.mark.Same++
 	default:
 		r.mark.Time, r.mark.Same, r.same = at, 1, 1
+	}
+	if r.match != nil && r.match.Match(bytes.TrimRight(text, "\r\n")) {
+		r.match = nil
 	}
 	if !r.full && len(text) <= r.left {
 		r.left -= len(text)
@@ -98,6 +103,12 @@ func (r *reading) text() []byte {
 func (e *Executor) read(ctx context.Context, c *kube.Client, a *about, pod string, final bool) (*reading, error) {
 	half := max(e.config.OutputLimit, outputLimitMin) / 2
 	r := &reading{mark: a.Log, left: max(0, half-int(a.Log.Offset))}
+	if a.Match != "" && !a.Matched {
+		var err error
+		if r.match, err = regexp.Compile(a.Match); err != nil {
+			return r, fmt.Errorf("policy.success.match: %w", err)
+		}
+	}
 	if final {
 		r.most = half
 	} else if r.left == 0 {
@@ -160,7 +171,7 @@ func (e *Executor) copyLog(ctx context.Context, c *kube.Client, o *outstanding, 
 	}
 	chunks, n := e.chunks(o, seq, offset, text)
 	r.mark.Seq, r.mark.Offset = seq+len(chunks), offset+n
-	a.Log = r.mark
+	a.Log, a.Matched = r.mark, a.Match != "" && r.match == nil
 	if last := reason.LastLine(text, false); last != "" {
 		a.Last = last
 	}

@@ -53,7 +53,7 @@ func (b *builder) about() (a about, why job.Reason) {
 		a.Namespace = b.cluster.Client.Namespace
 	}
 	if s := at.Job.Policy.Success; s != nil {
-		a.Codes = s.ExitCodes
+		a.Codes, a.Match = s.ExitCodes, s.Match
 	}
 	if len(b.cluster.Namespaces) > 0 && !pattern.Any(b.cluster.Namespaces, at.Job.Namespace) {
 		return a, b.refused("a Job of the namespace "+at.Job.Namespace, "namespaces")

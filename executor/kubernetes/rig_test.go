@@ -61,12 +61,17 @@ func (r *rig) newNode() *kubeexec.Executor {
 
 func (r *rig) set(e *kubeexec.Executor) {
 	r.Helper()
+	c := r.allow
+	c.Client = r.client()
+	e.Set(map[string]kubeexec.Cluster{"default": c})
+}
+
+func (r *rig) client() *kube.Client {
+	r.Helper()
 	path := r.cluster.Kubeconfig(r.T)
 	client, err := kube.Open(path, path, "")
 	r.must(err)
-	c := r.allow
-	c.Client = client
-	e.Set(map[string]kubeexec.Cluster{"default": c})
+	return client
 }
 
 func (r *rig) must(err error) {

@@ -206,6 +206,8 @@ func TestEndsOfPodsAreExplained(t *testing.T) {
 			j.Phase = ""
 			j.Conditions = []map[string]any{{"type": "Complete", "status": "True"}}
 		}, job.OutcomeSucceeded, ""},
+		{"output that matches", hello + "policy: {success: {match: '^rows: [1-9]'}}\n", func(j *kubetest.Job) { j.Run("rows: 0", "rows: 12", "end"); j.Exit(0, "Completed", "") }, job.OutcomeSucceeded, ""},
+		{"output that does not match", hello + "policy: {success: {match: '^rows: [1-9]'}}\n", func(j *kubetest.Job) { j.Run("rows: 0", "no rows: 1"); j.Exit(0, "Completed", "") }, job.OutcomeFailed, "exit status 0, but the output does not match"},
 	} {
 		t.Run(row.what, func(t *testing.T) {
 			t.Parallel()
@@ -264,7 +266,7 @@ func TestAFullQuotaIsWaitedFor(t *testing.T) {
 	r := newRig(t)
 	r.cluster.Refuse(403, `jobs.batch "x" is forbidden: exceeded quota: few, requested: count/jobs.batch=1, used: count/jobs.batch=5`)
 	a := r.start(hello)
-	r.pass(r.node, 20*time.Second)
+	r.pass(r.node, 3*time.Hour) // longer than a cluster keeps an ended Job
 	r.wants(a, "", "")
 	if got := r.waits(a); !strings.Contains(got, "exceeded quota") {
 		t.Errorf("it waits: %q", got)
@@ -555,6 +557,35 @@ func TestAJobThatWasNeverSeenIsLostAfterItsTimeInTheCluster(t *testing.T) {
 	if got := r.cluster.Created(); len(got) > 0 {
 		t.Errorf("created %v", got)
 	}
+}
+
+func TestOutputThatMatchedEarlyCounts(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	a := r.start(hello + "policy: {success: {match: '^ok$'}}\n")
+	r.pass(r.node, time.Second)
+	r.do(a, func(j *kubetest.Job) { j.Run("ok") })
+	r.pass(r.node, 5*time.Second)
+	r.do(a, func(j *kubetest.Job) { j.Write("more"); j.Exit(0, "", "") })
+	r.pass(r.newNode(), 15*time.Second)
+	r.wants(a, job.OutcomeSucceeded, "")
+}
+
+func TestANodeWithoutTheClusterLeavesItsJobsToOthers(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	a := r.start(hello)
+	r.do(a, func(j *kubetest.Job) { j.Run("x"); j.Exit(0, "", "") })
+	other := kubeexec.New(kubeexec.Config{Store: r.store, OutputLimit: 64 << 10})
+	other.Set(map[string]kubeexec.Cluster{"west": {Client: r.client()}})
+	defer other.Close()
+	r.pass(other, 20*time.Second)
+	r.wants(a, "", "")
+	if got := r.waits(a); !strings.Contains(got, "no cluster of this name is in the configuration") {
+		t.Errorf("it waits: %q", got)
+	}
+	r.pass(r.node, 3*time.Second)
+	r.wants(a, job.OutcomeSucceeded, "")
 }
 
 func TestLongOutputKeepsItsBeginAndEnd(t *testing.T) {
