@@ -442,8 +442,14 @@ func TestTheSameCallsMakeOneRun(t *testing.T) {
 		call("3", belfry.Unique(time.Minute, "shop"))
 		belfrytest.Advance(30 * time.Second)
 		call("4", belfry.Unique(time.Minute, "shop"))
-		belfrytest.Advance(5 * time.Second)
-		if want := []string{"7 2", "7 3"}; !slices.Equal(ran, want) {
+		call("5", belfry.In(time.Hour))
+		call("6", belfry.AtTime(time.Now().Add(-time.Hour)))
+		belfrytest.Advance(59 * time.Minute)
+		if want := []string{"7 2", "7 3", "7 6"}; !slices.Equal(ran, want) {
+			t.Errorf("in less than an hour it ran for %q, want %q", ran, want)
+		}
+		belfrytest.Advance(2 * time.Minute)
+		if want := []string{"7 2", "7 3", "7 6", "7 5"}; !slices.Equal(ran, want) {
 			t.Errorf("it ran for %q, want %q", ran, want)
 		}
 	})

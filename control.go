@@ -80,6 +80,7 @@ type TriggerOption func(*triggering)
 type triggering struct {
 	params           map[string]string
 	key              string
+	at               time.Time
 	unique, debounce *client.Sameness
 }
 
@@ -93,6 +94,14 @@ func Unique(within time.Duration, by ...string) TriggerOption {
 // parameters of the last one, and at the latest ten times this time after the first.
 func Debounce(quiet time.Duration, by ...string) TriggerOption {
 	return func(t *triggering) { t.debounce = &client.Sameness{For: job.Duration(quiet), By: by} }
+}
+
+// AtTime makes the run due at a time, at most 32 days ahead; one that has passed is now.
+func AtTime(at time.Time) TriggerOption { return func(t *triggering) { t.at = at } }
+
+// In makes the run due after a while, like [AtTime].
+func In(d time.Duration) TriggerOption {
+	return func(t *triggering) { t.at = time.Now().Add(d) }
 }
 
 // Params overrides parameters of the job.
@@ -149,7 +158,7 @@ func triggeringOf(options []TriggerOption) (t triggering) {
 }
 
 func (t *triggering) request() client.RunRequest {
-	return client.RunRequest{Params: t.params, Unique: t.unique, Debounce: t.debounce}
+	return client.RunRequest{Params: t.params, At: t.at, Unique: t.unique, Debounce: t.debounce}
 }
 
 // metadataFor returns the metadata of a run that Trigger creates, nil for none.

@@ -113,6 +113,15 @@ func (h *Handler[In, Out]) Trigger(ctx context.Context, job string, in In, optio
 	return h.s.Trigger(ctx, job, append([]TriggerOption{Params(params)}, options...)...)
 }
 
+// TriggerTx is Trigger in a transaction of the program, like [Scheduler.TriggerTx].
+func (h *Handler[In, Out]) TriggerTx(ctx context.Context, tx any, job string, in In, options ...TriggerOption) (RunID, error) {
+	params, err := valuesOf(in)
+	if err != nil {
+		return RunID{}, err
+	}
+	return h.s.TriggerTx(ctx, tx, job, append([]TriggerOption{Params(params)}, options...)...)
+}
+
 // Result waits for a run of the handler and returns its result. A run that did not succeed is a
 // [*RunError].
 func (h *Handler[In, Out]) Result(ctx context.Context, id RunID) (Out, error) {

@@ -416,8 +416,8 @@ func (j *lightJob) setPaused(l *light, paused bool) {
 
 // trigger creates a run of a job.
 func (l *light) trigger(ctx context.Context, name string, t *triggering) (id RunID, err error) {
-	if t.key != "" || t.unique != nil || t.debounce != nil {
-		return id, fmt.Errorf("trigger job %q: %w: Key, Unique and Debounce need a store, and light mode has none", name, ErrInvalid)
+	if t.key != "" || t.unique != nil || t.debounce != nil || !t.at.IsZero() {
+		return id, fmt.Errorf("trigger job %q: %w: Key, Unique, Debounce, AtTime and In need a store, and light mode has none", name, ErrInvalid)
 	}
 	metadata := l.s.metadataFor(ctx)
 	err = l.with(name, func(j *lightJob) error { //nolint:contextcheck // runs have contexts of their own

@@ -597,7 +597,8 @@ type RollbackRequest struct {
 type RunRequest struct {
 	Params map[string]string `json:"params,omitempty" doc:"Values for the parameters that the job declares."`
 	// Executor is for a job of executors of XXL-JOB.
-	Executor string `json:"executor,omitempty" maxLength:"255" doc:"The executor that does the work, by its address, for a job with run.xxl: one that is registered in its group or listed. Default: chosen by place.strategy. With a broadcast there is one run then."`
+	Executor string    `json:"executor,omitempty" maxLength:"255" doc:"The executor that does the work, by its address, for a job with run.xxl: one that is registered in its group or listed. Default: chosen by place.strategy. With a broadcast there is one run then."`
+	At       time.Time `json:"at,omitzero" doc:"When the run is due, at most 32 days ahead. Default: now, as for a time that has passed."`
 	// Unique and Debounce take the place of an idempotency key. At most one is set.
 	Unique   *Sameness  `json:"unique,omitempty" doc:"A run that such a request has created in this time is the answer, whatever became of it, and none is created."`
 	Debounce *Sameness  `json:"debounce,omitempty" doc:"The run starts when no such request has come for this time, with the parameters of the last one; it starts at the latest ten times this time after the first. Not for a job with shards."`

@@ -84,6 +84,7 @@ func serverScenarios() []Scenario {
 	add("kill", "three nodes on PostgreSQL with 100 commands each second, which are killed, and lost with their machine", func(b *bench, ctx context.Context) ([]Figure, error) {
 		return b.kill(ctx, onPostgres)
 	})
+	add("millions", "three nodes with 1,000,000 and 10,000,000 jobs on PostgreSQL", (*bench).millions)
 	add("leave", "three nodes with 1,000,000 jobs on PostgreSQL, of which one leaves and one is killed", (*bench).leave)
 	return list
 }
@@ -209,7 +210,7 @@ func (b *bench) beside(ctx context.Context, on backend) (figures []Figure, err e
 }
 
 func (b *bench) besideOne(ctx context.Context, p place, n int) ([]Figure, error) {
-	put, err := putFar(ctx, p, n)
+	put, err := putFar(ctx, p, 0, n)
 	if err != nil {
 		return nil, err
 	}
@@ -228,8 +229,8 @@ func (b *bench) besideOne(ctx context.Context, p place, n int) ([]Figure, error)
 	}, nil
 }
 
-// putFar makes jobs that are not due.
-func putFar(ctx context.Context, p place, n int) (time.Duration, error) {
+// putFar puts the jobs that are missing, from a number on, of n that do not fall due.
+func putFar(ctx context.Context, p place, from, n int) (time.Duration, error) {
 	s, err := p.open(ctx, 0)
 	if err != nil {
 		return 0, err
@@ -237,7 +238,7 @@ func putFar(ctx context.Context, p place, n int) (time.Duration, error) {
 	defer s.Close()
 	began := time.Now()
 	const schedules, together = 2100, 10_000
-	for from := 0; from < n; from += together {
+	for ; from < n; from += together {
 		var jobs []*job.Job
 		for i := from; i < min(n, from+together); i++ {
 			j := farJob(i%schedules, began)
@@ -283,7 +284,7 @@ func (b *bench) leave(ctx context.Context) ([]Figure, error) {
 		return nil, err
 	}
 	defer p.close()
-	if _, err := putFar(ctx, p, jobs); err != nil {
+	if _, err := putFar(ctx, p, 0, jobs); err != nil {
 		return nil, err
 	}
 	dir, err := b.folder()
@@ -367,6 +368,9 @@ func (b *bench) leave(ctx context.Context) ([]Figure, error) {
 	return figures, nil
 }
 
+// patiencePerJob is how much longer a node may take to read a job: twenty times as long as one takes.
+const patiencePerJob = 50 * time.Microsecond
+
 // plannedBy waits until nodes plan n jobs together.
 func plannedBy(ctx context.Context, nodes []*server, jobs int) (time.Duration, error) {
 	began := time.Now()
@@ -383,7 +387,7 @@ func plannedBy(ctx context.Context, nodes []*server, jobs int) (time.Duration, e
 		if planned == jobs {
 			return took, nil
 		}
-		if took > patience {
+		if took > patience+time.Duration(jobs)*patiencePerJob {
 			return 0, fmt.Errorf("%d of %d jobs are planned after %s", planned, jobs, took)
 		}
 		const look = 50 * time.Millisecond

@@ -282,6 +282,9 @@ that the job declares. With --label all jobs with the label run.
 --executor names the XXL-JOB executor to use, instead of one that the job's strategy
 chooses; a broadcast is then a single run.
 
+With --at 18:30 or --at 2h the run is due then, at most 32 days ahead: belfry run cancel
+ends it before.
+
 With --unique 10m the answer is the run that the same command has created in the last
 ten minutes, if there is one. With --debounce 30s the run starts when the same command
 has not come for 30 seconds. Commands are the same if the parameters named by --by,
@@ -291,6 +294,7 @@ With --notify a webhook gets the end of the run, as channels of notifications se
 needs the role admin.`,
 		Example: `belfry job run nightly
 belfry job run nightly --param day=monday --wait
+belfry job run nightly --at 2h
 belfry job run nightly --logs --timeout 10m
 belfry job run nightly --notify https://ci.example.org/belfry --notify-secret ci_key
 belfry job run order-sync --executor http://10.0.0.5:9999
@@ -333,6 +337,7 @@ belfry job run -l team=a`,
 	}
 	which.addFlags(cmd)
 	addParams(cmd.Flags(), &request.Params)
+	addParsed(cmd.Flags(), &request.At, "at", "", "now", "TIME|DURATION", "when the run is due", momentFrom(env, 1))
 	addParsed(cmd.Flags(), &unique, "unique", "", "", "DURATION", "create no run if the same command has created one within this time, 1s to 24h", job.ParseDuration)
 	addParsed(cmd.Flags(), &quiet, "debounce", "", "", "DURATION", "start when the same command has not come for this time, 1s to 24h", job.ParseDuration)
 	cmd.Flags().StringArrayVar(&by, "by", nil, "`PARAM` whose value makes commands the same; may be repeated; else all")

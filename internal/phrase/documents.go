@@ -170,7 +170,7 @@ var (
 	NotWithBroadcast    = none("not_with_broadcast", "cannot be combined with strategy: broadcast, which creates one run for each node", "不能与 strategy: broadcast 并用，它会为每个节点创建一次运行")
 	TimeOfSame          = none("time_of_same", "is not a time in which requests can be the same", "不是可以将请求视为相同的时间")
 	TimeOfSameForm      = one[Span]("time_of_same_form", "from 1s to {max}", "1s 至 {max}")
-	NotTogether         = none("not_together", "cannot be combined with unique, shards or a broadcast", "不能与 unique、分片或广播同时使用")
+	NotTogether         = none("not_together", "cannot be combined with unique, at, shards or a broadcast", "不能与 unique、at、分片或广播同时使用")
 	LeaveOneOut         = none("leave_one_out", "leave one of them out", "请省略其中之一")
 	FirstIdleOnly       = one[[]string]("first_idle_only", "first_idle is only valid with {works:or}", "first_idle 仅在使用 {works:或} 时有效")
 	UseAny              = none("use_any", "use any", "请使用 any")

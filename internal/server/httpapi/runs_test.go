@@ -704,6 +704,10 @@ func TestRequestsAreTheSameByParameters(t *testing.T) {
 	if all := ask("b", "c", `"unique": {"for": "10m"}`); all.ID == first.ID || all.Params["why"] != "c" {
 		t.Errorf("by all parameters it is %+v", all)
 	}
+	later := time.Now().Add(3 * time.Hour).UTC().Truncate(time.Second)
+	if r := ask("b", "at", fmt.Sprintf(`"at": %q`, later.Format(time.RFC3339))); !r.Due.Equal(later) || !r.Scheduled.Equal(later) {
+		t.Errorf("it is due at %s for %s, asked was %s", r.Due, r.Scheduled, later)
+	}
 	waits := ask("b", "d", debounce)
 	if waits.Due.Sub(waits.Scheduled) != 30*time.Second {
 		t.Errorf("it is due %s after the request", waits.Due.Sub(waits.Scheduled))
@@ -712,11 +716,13 @@ func TestRequestsAreTheSameByParameters(t *testing.T) {
 		t.Errorf("the second request has made %+v", again)
 	}
 	for body, field := range map[string]string{
-		`{"unique": {"for": "10m", "by": ["no"]}}`:               "unique.by",
-		`{"unique": {"for": "25h"}}`:                             "unique.for",
-		`{"debounce": {"for": "1ms"}}`:                           "debounce.for",
-		`{"unique": {"for": "10m"}, "debounce": {"for": "10m"}}`: "debounce",
-		`{"params": {"no": "x"}, "debounce": {"for": "10m"}}`:    "params.no",
+		`{"at": "2036-01-01T00:00:00Z"}`:                             "at",
+		`{"at": "2020-01-01T00:00:00Z", "debounce": {"for": "10m"}}`: "debounce",
+		`{"unique": {"for": "10m", "by": ["no"]}}`:                   "unique.by",
+		`{"unique": {"for": "25h"}}`:                                 "unique.for",
+		`{"debounce": {"for": "1ms"}}`:                               "debounce.for",
+		`{"unique": {"for": "10m"}, "debounce": {"for": "10m"}}`:     "debounce",
+		`{"params": {"no": "x"}, "debounce": {"for": "10m"}}`:        "params.no",
 	} {
 		if p := s.refused(client.TypeInvalid, 422, "POST", path, body); len(p.Errors) != 1 || p.Errors[0].Path != field {
 			t.Errorf("%s: %+v", body, p.Errors)

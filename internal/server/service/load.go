@@ -17,7 +17,7 @@ const (
 	// loadJobsMax is the most jobs of a counted selection; all jobs of the server are
 	// counted without reading them.
 	loadJobsMax = 20_000
-	// aheadMax is the latest time of counted starts, from now.
+	// aheadMax is the latest time of counted starts, and of a requested run, from now.
 	aheadMax = 32 * 24 * time.Hour
 )
 

@@ -70,6 +70,12 @@ func (s *Runs) asked(ctx context.Context, who Caller, name Name, request client.
 	if err := CheckParams(j.Filled, request.Params, nil); err != nil {
 		return j, item, err
 	}
+	if request.At.Sub(s.now()) > aheadMax {
+		return j, item, WrongField("at", phrase.TooFarAhead)
+	}
+	if request.At.After(s.now()) {
+		item.Due = request.At
+	}
 	item.Params = request.Params
 	if request.Executor != "" || len(metadata) > 0 {
 		if item.Params = maps.Clone(item.Params); item.Params == nil {
@@ -98,7 +104,7 @@ func (s *Runs) asked(ctx context.Context, who Caller, name Name, request client.
 		}
 		if path == "debounce" {
 			place := j.Filled.Nodes()
-			if request.Unique != nil || place.Shards > 0 || place.Strategy == job.StrategyBroadcast || j.Filled.SplitBy() != "" {
+			if request.Unique != nil || !request.At.IsZero() || place.Shards > 0 || place.Strategy == job.StrategyBroadcast || j.Filled.SplitBy() != "" {
 				return j, item, WrongField(path, phrase.NotTogether, phrase.LeaveOneOut)
 			}
 			item.KeyFor, item.PutOff = store.KeyLife, time.Duration(same.For)
