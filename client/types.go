@@ -145,6 +145,7 @@ type Run struct {
 	Why
 	Failure
 	Scheduled   time.Time         `json:"scheduled" doc:"The moment that the run stands for."`
+	Previous    time.Time         `json:"previous,omitzero" doc:"Where the interval of its data begins, if the request for it has chosen that; else the previous scheduled time begins it."`
 	Due         time.Time         `json:"due" doc:"When its attempt may start."`
 	Planned     time.Time         `json:"planned,omitzero" doc:"When the run was made: a scheduled one some time before it is due. Not for a step of a flow."`
 	Claimed     time.Time         `json:"claimed,omitzero" doc:"When a node took its latest attempt, up to some seconds before it was due. Unknown for what ended before version 17 of the store."`
@@ -600,9 +601,12 @@ type RunRequest struct {
 	Executor string    `json:"executor,omitempty" maxLength:"255" doc:"The executor that does the work, by its address, for a job with run.xxl: one that is registered in its group or listed. Default: chosen by place.strategy. With a broadcast there is one run then."`
 	At       time.Time `json:"at,omitzero" doc:"When the run is due, at most 32 days ahead. Default: now, as for a time that has passed."`
 	// Unique and Debounce take the place of an idempotency key. At most one is set.
-	Unique   *Sameness  `json:"unique,omitempty" doc:"A run that such a request has created in this time is the answer, whatever became of it, and none is created."`
-	Debounce *Sameness  `json:"debounce,omitempty" doc:"The run starts when no such request has come for this time, with the parameters of the last one; it starts at the latest ten times this time after the first. Not for a job with shards."`
-	Notify   *RunNotice `json:"notify,omitempty" doc:"A webhook that gets the end of this run and nothing else. Needs the role admin, since it brings an address."`
+	Unique   *Sameness `json:"unique,omitempty" doc:"A run that such a request has created in this time is the answer, whatever became of it, and none is created."`
+	Debounce *Sameness `json:"debounce,omitempty" doc:"The run starts when no such request has come for this time, with the parameters of the last one; it starts at the latest ten times this time after the first. Not for a job with shards."`
+	// Scheduled and Previous choose the interval of the data, for templates and the environment.
+	Scheduled time.Time  `json:"scheduled,omitzero" doc:"The moment that the run stands for, not in the future. Default: now."`
+	Previous  time.Time  `json:"previous,omitzero" doc:"The previous scheduled time, as the run sees it, before scheduled. Default: by the schedule of the job."`
+	Notify    *RunNotice `json:"notify,omitempty" doc:"A webhook that gets the end of this run and nothing else. Needs the role admin, since it brings an address."`
 }
 
 // RunNotice is a webhook for the end of one run.

@@ -105,7 +105,7 @@ const XXLHandler = ":xxl"
 // No job can declare a parameter of this name, and jobs that follow do not get it.
 const ExecutorParam = ":executor"
 
-// WithoutExecutor returns parameters of a run for its followers, and for people.
+// WithoutExecutor returns parameters of a run for its followers.
 func WithoutExecutor(params map[string]string) map[string]string {
 	if _, has := params[ExecutorParam]; !has {
 		return params
@@ -115,6 +115,40 @@ func WithoutExecutor(params map[string]string) map[string]string {
 	}
 	params = maps.Clone(params)
 	delete(params, ExecutorParam)
+	return params
+}
+
+// PreviousParam is among the parameters of a run whose request has chosen the interval of its data: where
+// it begins, instead of the previous scheduled time. No job can declare a parameter of this name.
+const PreviousParam = ":previous"
+
+// WithPrevious returns parameters of a run with the beginning of its interval.
+func WithPrevious(params map[string]string, previous time.Time) map[string]string {
+	params = maps.Clone(params)
+	if params == nil {
+		params = map[string]string{}
+	}
+	params[PreviousParam] = previous.UTC().Format(time.RFC3339Nano)
+	return params
+}
+
+// PreviousOf returns the beginning of the interval that the request for a run has chosen, zero for none.
+func PreviousOf(params map[string]string) time.Time {
+	previous, _ := time.Parse(time.RFC3339Nano, params[PreviousParam]) // it is not from people
+	return previous
+}
+
+// ShownParams returns parameters of a run for people: those that a job can declare.
+func ShownParams(params map[string]string) map[string]string {
+	params = WithoutExecutor(params)
+	if _, has := params[PreviousParam]; !has {
+		return params
+	}
+	if len(params) == 1 {
+		return nil
+	}
+	params = maps.Clone(params)
+	delete(params, PreviousParam)
 	return params
 }
 

@@ -105,7 +105,7 @@ func runText(w io.Writer, env Env, r *client.Run) {
 	}
 	pairs := []string{
 		"run", r.ID.String(), "job", jobAndShard(r), "version", fmt.Sprint(r.Version), "kind", string(r.Kind),
-		"status", runStatus(r), "reason", reasonOf(r), "doubt", r.StoreLoss, "scheduled", at(r.Scheduled), "until", at(r.Until), "planned", at(r.Planned), "due", at(r.Due),
+		"status", runStatus(r), "reason", reasonOf(r), "doubt", r.StoreLoss, "scheduled", at(r.Scheduled), "previous", at(r.Previous), "until", at(r.Until), "planned", at(r.Planned), "due", at(r.Due),
 		"claimed", at(r.Claimed), "started", at(r.Started), "deadline", at(r.Deadline), "ended", at(r.Ended), "node", r.Node, "executor", r.Executor, "slot", r.Slot, "params", strings.Join(params, " "), "parent", id(r.Parent), "repeats", id(r.RetryOf),
 	}
 	if !r.Started.IsZero() {
@@ -290,12 +290,16 @@ ten minutes, if there is one. With --debounce 30s the run starts when the same c
 has not come for 30 seconds. Commands are the same if the parameters named by --by,
 or all, have the same values.
 
+With --scheduled and --previous the run stands for another interval: its templates and
+environment have these times.
+
 With --notify a webhook gets the end of the run, as channels of notifications send it. It
 needs the role admin.`,
 		Example: `belfry job run nightly
 belfry job run nightly --param day=monday --wait
 belfry job run nightly --at 2h
 belfry job run nightly --logs --timeout 10m
+belfry job run nightly --previous 2026-11-01T00:00:00Z --scheduled 2026-11-08T00:00:00Z
 belfry job run nightly --notify https://ci.example.org/belfry --notify-secret ci_key
 belfry job run order-sync --executor http://10.0.0.5:9999
 belfry job run reindex --param shop=7 --param reason=price --debounce 30s --by shop
@@ -341,6 +345,8 @@ belfry job run -l team=a`,
 	addParsed(cmd.Flags(), &unique, "unique", "", "", "DURATION", "create no run if the same command has created one within this time, 1s to 24h", job.ParseDuration)
 	addParsed(cmd.Flags(), &quiet, "debounce", "", "", "DURATION", "start when the same command has not come for this time, 1s to 24h", job.ParseDuration)
 	cmd.Flags().StringArrayVar(&by, "by", nil, "`PARAM` whose value makes commands the same; may be repeated; else all")
+	addParsed(cmd.Flags(), &request.Scheduled, "scheduled", "", "now", "TIME|DURATION", "scheduled time of the run, as its templates and environment have it", momentFrom(env, -1))
+	addParsed(cmd.Flags(), &request.Previous, "previous", "", "", "TIME|DURATION", "the scheduled time before, as the run sees it; else by the schedule", momentFrom(env, -1))
 	addWord(cmd.Flags(), &notice.URL, "notify", "", "URL", "webhook that gets the end of this run, and nothing else")
 	addWord(cmd.Flags(), &notice.Secret, "notify-secret", "", "NAME", "secret of the namespace with the key of its signature")
 	addWord(cmd.Flags(), &request.Executor, "executor", "", "ADDRESS", "the executor that does the work, by its address; for jobs with run.xxl")

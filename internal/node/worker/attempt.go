@@ -261,6 +261,9 @@ func (w *Worker) dataOf(ctx context.Context, it *item) (data job.TemplateData, e
 	if w.Around != nil {
 		data.Previous, data.Scheduled, data.Next, err = w.Around(ctx, it.With.job, r.Scheduled)
 	}
+	if chosen := job.PreviousOf(r.Params); !chosen.IsZero() {
+		data.Previous = chosen.In(data.Scheduled.Location())
+	}
 	return data, err
 }
 

@@ -568,3 +568,30 @@ func TestAttemptWithoutItsNeighboursIsReleased(t *testing.T) {
 		}
 	})
 }
+
+func TestARunSeesTheIntervalThatItsRequestHasChosen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		zone := time.FixedZone("there", 8*60*60)
+		r.around = func(_ context.Context, _ *store.Job, at time.Time) (previous, same, next time.Time, err error) {
+			return at.Add(-time.Minute), at.In(zone), at.Add(time.Minute), nil
+		}
+		j := r.put("j", besides)
+		r.start()
+		id, from, to := job.ID{byte(r.ids.Add(1)), 1}, time.Date(2026, 10, 1, 0, 0, 0, 0, time.UTC), time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
+		item := store.TriggerItem{ID: id, Job: j.Definition.UID, Kind: job.RunByHand, Session: r.self.ID, Key: id.String(), Actor: "test", Scheduled: to, Params: job.WithPrevious(nil, from)}
+		if _, err := r.memory.Trigger(context.Background(), []store.TriggerItem{item}); err != nil {
+			t.Fatal(err)
+		}
+		r.wake <- store.HintRuns
+		r.until("it has ended", 5*time.Second, r.isOver(id))
+		for _, s := range r.exec.starts() {
+			if d := s.data; !d.Previous.Equal(from) || d.Previous.Location() != zone || !d.Scheduled.Equal(to) || !d.Next.Equal(to.Add(time.Minute)) || len(d.Params) != 0 {
+				t.Errorf("it sees the times %s, %s and %s and the parameters %v", d.Previous, d.Scheduled, d.Next, d.Params)
+			}
+		}
+		if r.startsOf(id) != 1 {
+			t.Errorf("it has started %d times", r.startsOf(id))
+		}
+	})
+}

@@ -294,6 +294,45 @@ func TestARunHasAWebhookOfItsOwn(t *testing.T) {
 	}
 }
 
+func TestARunByHandHasAnotherInterval(t *testing.T) {
+	s := newHooked(t)
+	const path = "/api/v1/jobs/default/deploy/run"
+	for body, field := range map[string]string{
+		`{"scheduled": "2026-11-20T14:00:01Z"}`:                                     "scheduled",
+		`{"previous": "2026-11-20T14:00:00Z"}`:                                      "previous",
+		`{"previous": "2026-11-02T00:00:00Z", "scheduled": "2026-11-01T00:00:00Z"}`: "previous",
+		`{"scheduled": "2026-11-01T00:00:00Z", "debounce": {"for": "10s"}}`:         "debounce",
+	} {
+		if p := s.refused(client.TypeInvalid, http.StatusUnprocessableEntity, "POST", path, body); len(p.Errors) != 1 || p.Errors[0].Path != field {
+			t.Errorf("%s has the mistakes %+v, want one in %s", body, p.Errors, field)
+		}
+	}
+	s.refused(client.TypeInvalid, http.StatusUnprocessableEntity, "POST", path, `{"params": {":previous": "2026-11-01T00:00:00Z"}}`)
+	const october = `{"params": {"branch": "main"}, "previous": "2026-10-01T02:00:00+02:00", "scheduled": "2026-11-01T00:00:00Z"}`
+	run := ok[client.Run](s.server, "POST", path, october, "Idempotency-Key", "1")
+	from, to := time.Date(2026, 10, 1, 0, 0, 0, 0, time.UTC), time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
+	if !run.Previous.Equal(from) || !run.Scheduled.Equal(to) || !run.Due.Equal(s.clock()) || len(run.Params) != 1 {
+		t.Errorf("the run has the interval from %s to %s, is due at %s and has the parameters %v", run.Previous, run.Scheduled, run.Due, run.Params)
+	}
+	if again := ok[client.Run](s.server, "POST", path, october, "Idempotency-Key", "1"); again.ID != run.ID {
+		t.Errorf("the same request has made another run")
+	}
+	s.refused(client.TypeInvalid, http.StatusUnprocessableEntity, "POST", path, strings.Replace(october, "10-01", "10-02", 1), "Idempotency-Key", "1")
+	unique := func(day string) job.ID {
+		return ok[client.Run](s.server, "POST", path, `{"unique": {"for": "1h"}, "scheduled": "2026-11-`+day+`T00:00:00Z"}`).ID
+	}
+	if a, b := unique("01"), unique("02"); a == b || a != unique("01") {
+		t.Error("unique requests for two intervals make not one run for each")
+	}
+	n := s.node()
+	n.start(run)
+	n.finish(run, job.OutcomeFailed)
+	retry := ok[client.Run](s.server, "POST", "/api/v1/runs/"+run.ID.String()+"/retry", `{"params": {"branch": "x"}}`)
+	if !retry.Previous.Equal(from) || !retry.Scheduled.Equal(to) || retry.Params["branch"] != "x" {
+		t.Errorf("the retry has the interval from %s to %s and the parameters %v", retry.Previous, retry.Scheduled, retry.Params)
+	}
+}
+
 func TestBodiesOfHooksAreBounded(t *testing.T) {
 	s := newHooked(t)
 	path := s.hook(job.HookURL, "k", "") + "/k"

@@ -117,6 +117,7 @@ var runsTexts = []text{
 	{"run.raw", "Raw", "原始输出"},
 	{"run.slot", "Slot", "槽位"},
 	{"run.step_of", "Step of a flow", "流程步骤"},
+	{"run.previous_scheduled", "Previous time, as requested", "上一次时间（按请求）"},
 	{"run.retry_of", "Runs again", "重新运行自"},
 	{"run.planned", "Planned", "计划"},
 	{"run.claimed", "Claimed", "领取"},

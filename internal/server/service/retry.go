@@ -57,6 +57,9 @@ func (s *Runs) Retry(ctx context.Context, who Caller, id job.ID, request client.
 		maps.Copy(like.Params, run.Params)
 		maps.Copy(like.Params, request.Params)
 	}
+	if !run.Previous.IsZero() {
+		like.Params = job.WithPrevious(like.Params, run.Previous)
+	}
 	return s.trigger(ctx, who, j, like)
 }
 

@@ -58,7 +58,7 @@ func activeRun(r *store.Run) client.Run {
 		Kind: r.Kind, Key: r.Key, Shard: r.Shard, Shards: r.Shards,
 		State: r.State, Outcome: r.Outcome, Why: client.WhyOf(r.Reason),
 		Scheduled: r.Scheduled, Due: r.Due, Attempt: r.Attempt, Node: r.Node,
-		Params: job.WithoutExecutor(r.Params), Executor: r.Params[job.ExecutorParam], Parent: r.Parent,
+		Params: job.ShownParams(r.Params), Previous: job.PreviousOf(r.Params), Executor: r.Params[job.ExecutorParam], Parent: r.Parent,
 		CancelBy: r.CancelBy, CancelReason: r.CancelReason.String(),
 	}
 	if r.IsPostponed() {
@@ -83,7 +83,7 @@ func endedRun(r *store.Record) client.Run {
 		Kind: r.Run.Kind, Key: r.Run.Key, Shard: r.Run.Shard, Shards: r.Run.Shards,
 		State: job.StateDone, Outcome: r.Attempt.Outcome, Why: client.WhyOf(r.Attempt.Reason), Failure: client.FailureOf(&r.Attempt),
 		Scheduled: r.Run.Scheduled, Due: r.Run.Due, Started: r.Begun, Ended: r.Attempt.Ended,
-		Attempt: r.Attempt.Number, Node: r.Attempt.Node, Params: job.WithoutExecutor(r.Run.Params), Parent: r.Run.Parent,
+		Attempt: r.Attempt.Number, Node: r.Attempt.Node, Params: job.ShownParams(r.Run.Params), Previous: job.PreviousOf(r.Run.Params), Parent: r.Run.Parent,
 		Executor: r.Run.Params[job.ExecutorParam],
 		ExitCode: r.Attempt.ExitCode, Signal: r.Attempt.Signal, HTTPStatus: r.Attempt.HTTPStatus, OutputBytes: r.OutputBytes,
 		Unmet: r.Unmet.String(), Claimed: r.Claimed,

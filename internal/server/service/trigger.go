@@ -95,6 +95,9 @@ func (s *Runs) asked(ctx context.Context, who Caller, name Name, request client.
 	for name, value := range metadata {
 		item.Params[MetadataPrefix+name] = value
 	}
+	if err := s.chooseInterval(&item, &request); err != nil {
+		return j, item, err
+	}
 	for path, same := range map[string]*client.Sameness{"unique": request.Unique, "debounce": request.Debounce} {
 		if same == nil {
 			continue
@@ -111,6 +114,27 @@ func (s *Runs) asked(ctx context.Context, who Caller, name Name, request client.
 		}
 	}
 	return j, item, nil
+}
+
+// chooseInterval gives a request the interval of data that it has chosen.
+func (s *Runs) chooseInterval(item *store.TriggerItem, request *client.RunRequest) error {
+	if request.Scheduled.IsZero() && request.Previous.IsZero() {
+		return nil
+	}
+	until := cmp.Or(request.Scheduled, s.now())
+	switch {
+	case until.After(s.now()):
+		return WrongField("scheduled", phrase.InFuture, phrase.LeaveOutForNow)
+	case !request.Previous.IsZero() && !request.Previous.Before(until):
+		return WrongField("previous", phrase.NotBeforeScheduled.Of(phrase.MomentOf(until)))
+	case request.Debounce != nil:
+		return WrongField("debounce", phrase.NotTogether, phrase.LeaveOneOut)
+	}
+	item.Scheduled = request.Scheduled
+	if !request.Previous.IsZero() {
+		item.Params = job.WithPrevious(item.Params, request.Previous)
+	}
+	return nil
 }
 
 // checkNotice refuses a webhook for a run that cannot be delivered. The right to run a job brings no
@@ -180,6 +204,9 @@ func sameness(j *job.Job, path string, same *client.Sameness, item *store.Trigge
 			value = param.Default
 		}
 		fmt.Fprintf(sum, "%q=%q\n", name, value)
+	}
+	if !item.Scheduled.IsZero() || item.Params[job.PreviousParam] != "" {
+		fmt.Fprintf(sum, "%d %s\n", item.Scheduled.UnixNano(), item.Params[job.PreviousParam])
 	}
 	item.Key, item.KeyFor = fmt.Sprintf("%s %x", path, sum.Sum(nil)[:16]), time.Duration(same.For)
 	return nil
@@ -317,6 +344,8 @@ func (s *Runs) sameRequest(ctx context.Context, who Caller, j *store.Job, like *
 		differs = phrase.ForOtherExecutor
 	case like.Again != run.RetryOf, like.Flow != nil && !sameSteps(like.Flow, run.Retried):
 		differs = phrase.ForOtherRun
+	case !job.PreviousOf(like.Params).Equal(run.Previous):
+		differs = phrase.ForOtherInterval
 	case !like.Scheduled.IsZero() && (!like.Scheduled.Equal(run.Scheduled) || like.Shards > 0 && like.Shard != run.Shard):
 		differs = phrase.ForOtherRun
 	default:
@@ -336,7 +365,7 @@ func (s *Runs) sameRequest(ctx context.Context, who Caller, j *store.Job, like *
 
 // withoutMetadata returns the parameters alone.
 func withoutMetadata(params map[string]string) map[string]string {
-	params = maps.Clone(job.WithoutExecutor(params))
+	params = maps.Clone(job.ShownParams(params))
 	maps.DeleteFunc(params, func(name, _ string) bool { return strings.HasPrefix(name, MetadataPrefix) })
 	return params
 }

@@ -404,6 +404,9 @@ func (p *page) runFacts(v *runView, usual time.Duration) []fact {
 	if usual > 0 {
 		list = append(list, fact{Name: p.T("run.usual"), Value: p.took(usual)})
 	}
+	if !r.Previous.IsZero() {
+		list = append(list, fact{Name: p.T("run.previous_scheduled"), Value: p.at(r.Previous).Text})
+	}
 	if !r.RetryOf.IsZero() {
 		list = append(list, fact{Name: p.T("run.retry_of"), Value: r.RetryOf.String()[:12] + "…", Link: "/runs/" + r.RetryOf.String(), Mono: true})
 	}
