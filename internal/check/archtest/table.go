@@ -493,7 +493,8 @@ var table = map[string]line{
 	"examples/sharding":  {imports: []string{".", "store/memory"}},
 	"examples/connected": {imports: []string{"."}},
 	// It tests the programs from outside.
-	"test/programs":                   {testImports: []string{"test/servers"}},
+	"test/programs":                   {testImports: []string{"test/servers"}, testModules: []string{"github.com/go-sql-driver/mysql", "github.com/jackc/pgx/v5", "modernc.org/sqlite"}},
+	"test/programs/orders":            {imports: []string{".", "job", "store", "store/mysql", "store/postgres", "store/sqlite"}, modules: []string{"github.com/go-sql-driver/mysql", "github.com/jackc/pgx/v5", "modernc.org/sqlite"}},
 	"test/programs/ticker":            {imports: []string{".", "job", "store", "store/etcd", "store/mysql", "store/postgres", "store/redis", "store/sqlite"}},
 	"internal/check/archtest":         {},
 	"internal/check/helptest":         {},
