@@ -282,8 +282,8 @@ that the job declares. With --label all jobs with the label run.
 --executor names the XXL-JOB executor to use, instead of one that the job's strategy
 chooses; a broadcast is then a single run.
 
-With --at 18:30 or --at 2h the run is due then, at most 32 days ahead: belfry run cancel
-ends it before.
+With --at 2h or --at '2026-12-01 18:30' the run is due then, at most 32 days ahead:
+belfry run cancel ends it before.
 
 With --unique 10m the answer is the run that the same command has created in the last
 ten minutes, if there is one. With --debounce 30s the run starts when the same command
