@@ -61,6 +61,7 @@ func TestATakeOverOfCronJobsIsGivenBack(t *testing.T) {
 	do(cli.ExitUsage, "--take-over needs --live and --apply", "kubernetes", "import", "--live", "--take-over")
 	do(cli.ExitUsage, "choose one", "kubernetes", "import", "--live", "--jobs", "--shell")
 	do(cli.ExitUsage, "--cluster needs --jobs", "kubernetes", "import", "--live", "--cluster", "x")
+	defer do(cli.ExitOK, "stay so until belfry kubernetes give-back", "kubernetes", "import", "--live", "--undo", "--yes")
 	text := b.need("job", "get", "a-first", "-o", "yaml")
 	for _, want := range []string{"initContainers", "shop/夜:1", `{{ "{{" }}x}}`, "namespace: shop"} {
 		if !strings.Contains(text, want) {

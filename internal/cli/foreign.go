@@ -192,7 +192,11 @@ belfry kubernetes import cronjobs.yaml --undo`,
 				return err
 			}
 			opt := kubernetes.Options{Zone: cmp.Or(ask.zone, "UTC"), Shell: shell, Jobs: jobs, Cluster: cluster}
-			return importForeign(cmd.Context(), env, ask, origin{"kubernetes", "CronJob", suspended, func(text string) ([]crontab.Line, error) { return kubernetes.Import(text, opt) }}, tables)
+			err = importForeign(cmd.Context(), env, ask, origin{"kubernetes", "CronJob", suspended, func(text string) ([]crontab.Line, error) { return kubernetes.Import(text, opt) }}, tables)
+			if err == nil && ask.undo && !ask.dryRun && live.use {
+				env.tell("CronJobs that --take-over has suspended stay so until belfry kubernetes give-back\n")
+			}
+			return err
 		},
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
 	}
