@@ -117,6 +117,38 @@ var noteTests = []test{
 		}
 		equal(e, "audit", strings.Join(parts, "; "), "3 wei secret.delete default/s v7 in words; 2 wei secret.change default/s v7 in words; 1 wei secret.create default/s v7 in words")
 	}},
+	{"an empty note that does not exist only writes its audit record, however many do so", func(e *env) {
+		var group sync.WaitGroup
+		for range 4 {
+			group.Go(func() {
+				e.must(e.PutAudited(e.ctx, store.AuditedNote{Note: store.Note{Name: "hook/1"}, Audit: store.AuditRecord{Actor: "hook:default/h", Action: "hook.ignore", Object: "default/h"}}))
+			})
+		}
+		group.Wait()
+		equal(e, "notes", e.notes("hook/", ""), "")
+		list, _, err := e.Audit(e.ctx, store.AuditQuery{Limit: 10})
+		e.must(err)
+		equal(e, "records", len(list), 4)
+	}},
+	{"a hook is created, changed and deleted by version", func(e *env) {
+		h := &job.Hook{Name: "deploy", Job: "a", From: job.HookGitHub, Secret: "s", Params: map[string]string{"ref": "{{ .Body.ref }}"}}
+		doc, err := e.PutDocument(e.ctx, job.Document{Hook: h}, 0, "wei")
+		e.must(err)
+		changed := *h
+		changed.Paused = true
+		again, err := e.PutDocument(e.ctx, job.Document{Hook: &changed}, 1, "wei")
+		e.must(err)
+		if again.UID() != doc.UID() || again.Version() != 2 {
+			e.Errorf("the changed hook is %+v, and was %+v", again, doc)
+		}
+		list, err := e.Documents(e.ctx, job.KindHook)
+		e.must(err)
+		if len(list) != 1 || !list[0].Hook.Paused || list[0].Hook.Params["ref"] != h.Params["ref"] || list[0].UID() != doc.UID() {
+			e.Errorf("the store has the hooks %+v", list)
+		}
+		e.must(e.DeleteDocument(e.ctx, job.KindHook, "default/deploy", 2, "wei"))
+		e.want(e.DeleteDocument(e.ctx, job.KindHook, "default/deploy", 2, "wei"), store.ErrNotFound)
+	}},
 	{"a channel is created, changed and deleted by version", func(e *env) {
 		c := &job.Channel{
 			Name: "ops", To: job.Service{Slack: &job.SlackService{URL: &job.Secret{File: "slack"}}},
