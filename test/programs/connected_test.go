@@ -60,9 +60,12 @@ func (s *site) until(want string, args ...string) {
 }
 
 // token creates the token edge of a worker.
-func (s *site) token() string {
+func (s *site) token() string { return s.tokenOf("worker") }
+
+// tokenOf creates a token with a role, which is its name too.
+func (s *site) tokenOf(role string) string {
 	s.t.Helper()
-	out, err := s.ask("token", "create", "edge", "--role", "worker", "-o", "json")
+	out, err := s.ask("token", "create", role, "--role", role, "-o", "json")
 	_, rest, _ := strings.Cut(out, `"secret": "`)
 	secret, _, found := strings.Cut(rest, `"`)
 	if err != nil || !found {

@@ -111,7 +111,7 @@ func TestEachRouteAdmitsTheRightRoles(t *testing.T) {
 		case "POST /api/v1/jobs":
 			body = strings.Replace(webJob, `"a"`, `"b"`, 1)
 		case "POST /api/v1/jobs:apply":
-			body = `{"documents": [` + webJob + `]}`
+			body = `{"documents": [` + webJob + `], "dry_run": true}`
 		}
 		type attempt struct {
 			name string

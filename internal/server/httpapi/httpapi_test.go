@@ -552,6 +552,16 @@ func TestApplyWritesReferencedDocumentsFirst(t *testing.T) {
 		t.Errorf("the dry run says %+v", dry)
 	}
 	s.refused(client.TypeNotFound, 404, "GET", "/api/v1/jobs/default/workdays", "")
+	s.grant("plan", "of plan", store.RoleViewer, "")
+	s.grant("web plan", "of web plan", store.RoleViewer, "web")
+	for _, c := range []struct {
+		token, mode string
+		want        int
+	}{{"of plan", `, "dry_run": true}`, http.StatusOK}, {"of plan", `}`, http.StatusForbidden}, {"of web plan", `, "dry_run": true}`, http.StatusForbidden}} {
+		if w := s.as(c.token, "POST", "/api/v1/jobs:apply", body+c.mode); w.Code != c.want {
+			t.Errorf("%s%s: %d %s", c.token, c.mode, w.Code, w.Body)
+		}
+	}
 	applied := ok[client.Applied](s, "POST", "/api/v1/jobs:apply", body+`}`)
 	for _, r := range applied.Results {
 		if r.Result != client.Created || r.Version != 1 {

@@ -33,7 +33,7 @@ func (a *api) jobRoutes() {
 	register(a, "GET "+one+"/revisions", "list-revisions", "List the versions of a job, the latest first", may(service.Read), a.listRevisions)
 	register(a, "GET "+one+"/revisions/{version}", "get-revision", "Get a version of a job", may(service.Read), a.getRevision)
 	register(a, "POST "+one+"/rollback", "rollback-job", "Restore a version of a job", may(service.Define, smallBody), a.rollbackJob)
-	register(a, "POST /jobs:apply", "apply", "Create or update jobs, calendars, pools, channels and executors to match documents", may(service.Define, filesBody), taking(a.Service.Documents.Apply))
+	register(a, "POST /jobs:apply", "apply", "Create or update jobs, calendars, pools, channels and executors to match documents", may(service.Read, filesBody), taking(a.Service.Documents.Apply))
 	register(a, "POST /jobs:check", "check", "Check a document and say what it means, without saving it", may(service.Read, documentBody), taking(a.Service.Documents.Check))
 	register(a, "POST /jobs:bulk", "bulk", "Pause, resume, run or delete all jobs that are selected", may(service.Operate, smallBody), taking(a.Service.Bulk.Do))
 	register(a, "GET /schedules:preview", "preview-schedule", "Explain a schedule and show when it falls due", may(service.Read), a.previewSchedule)

@@ -75,7 +75,11 @@ type step struct {
 // checked before the first is written. Jobs are written in batches: a store that fails in
 // the middle keeps some of them, and applying again does the rest.
 func (d *Documents) Apply(ctx context.Context, who Caller, request client.Apply) (client.Applied, error) {
-	if err := who.May(Define); err != nil {
+	right := Define
+	if request.DryRun {
+		right = Read // it shows nothing else
+	}
+	if err := who.May(right); err != nil {
 		return client.Applied{}, err
 	}
 	if request.Prune && request.Owner == "" {
@@ -90,7 +94,7 @@ func (d *Documents) Apply(ctx context.Context, who Caller, request client.Apply)
 		return client.Applied{}, err
 	}
 	for _, s := range steps {
-		if err := who.mayName(Define, s.document, s.pointer); err != nil {
+		if err := who.mayName(right, s.document, s.pointer); err != nil {
 			return client.Applied{}, cmp.Or(refuseAll(wrong), err)
 		}
 	}
@@ -101,7 +105,7 @@ func (d *Documents) Apply(ctx context.Context, who Caller, request client.Apply)
 		return client.Applied{}, err
 	}
 	if request.Prune {
-		pruned, err := d.prune(ctx, who, steps, request.Owner)
+		pruned, err := d.prune(ctx, who, right, steps, request.Owner)
 		if err != nil {
 			return client.Applied{}, err
 		}
@@ -391,7 +395,7 @@ func own(j, present *job.Job, owner string) (taken string) {
 const pruneMax = 10_000
 
 // prune finds the jobs of an owner that are not among the documents.
-func (d *Documents) prune(ctx context.Context, who Caller, steps []*step, owner string) ([]*step, error) {
+func (d *Documents) prune(ctx context.Context, who Caller, right Right, steps []*step, owner string) ([]*step, error) {
 	names := map[string]bool{}
 	for _, s := range steps {
 		if s.document.Job != nil {
@@ -399,7 +403,7 @@ func (d *Documents) prune(ctx context.Context, who Caller, steps []*step, owner 
 		}
 	}
 	var gone []*step
-	of, err := who.within(Define, "")
+	of, err := who.within(right, "")
 	if err != nil {
 		return nil, err
 	}
