@@ -190,17 +190,22 @@ func TestWatchAppliesWhatChanges(t *testing.T) {
 
 func TestWatchWaitsForFilesThatAreBeingWritten(t *testing.T) {
 	w := newWatching(t, "jobs.yaml")
+	rests := 0 // on a busy machine the file may rest between two readings
 	for i := range 200 {
+		began := time.Now()
 		w.write("jobs.yaml", "name: n"+strings.Repeat("0", i%50)+"\n"+watchedJob)
 		time.Sleep(time.Millisecond)
+		if time.Since(began) > 4*time.Millisecond {
+			rests++
+		}
 	}
 	w.write("jobs.yaml", "name: last\n"+watchedJob)
 	w.until("the last state", func() bool {
 		n := len(w.server.taken)
 		return n > 0 && bytes.Contains(w.server.taken[n-1].Documents[0].RawMessage, []byte(`"last"`))
 	})
-	if n := len(w.server.taken); n > 20 {
-		t.Errorf("%d states of a file that was being written were applied", n)
+	if n := len(w.server.taken); n > 20+rests {
+		t.Errorf("%d states of a file that was being written were applied, and it rested %d times", n, rests)
 	}
 }
 

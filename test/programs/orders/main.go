@@ -71,10 +71,11 @@ func run(ctx context.Context, address, database string) error {
 		}))
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
+	// The store is open then: on SQLite it cannot be opened in a transaction that writes.
+	for s.Resume(ctx, "fulfil") != nil && ctx.Err() == nil {
+		time.Sleep(orderEvery)
+	}
 	if os.Getenv("ORDERS") == "none" {
-		for s.Resume(ctx, "fulfil") != nil && ctx.Err() == nil {
-			time.Sleep(orderEvery)
-		}
 		fmt.Println("begun")
 		return <-ended
 	}
