@@ -23,8 +23,7 @@ const (
 type ofMillions struct {
 	token  string
 	ready  time.Duration
-	memory float64 // MB in use after a garbage collection, in the largest node
-	pages  []Figure
+	memory float64       // MB in use after a garbage collection, in the largest node
 	page   time.Duration // a page of 100 jobs by name, p50
 	idle   float64       // hundredths of a processor, of the nodes and of the database server
 	server float64       // of which the database server has
