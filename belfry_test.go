@@ -445,10 +445,14 @@ func TestTheSameCallsMakeOneRun(t *testing.T) {
 		call("5", belfry.In(time.Hour))
 		call("6", belfry.AtTime(time.Now().Add(-time.Hour)))
 		belfrytest.Advance(59 * time.Minute)
+		mu.Lock()
 		if want := []string{"7 2", "7 3", "7 6"}; !slices.Equal(ran, want) {
 			t.Errorf("in less than an hour it ran for %q, want %q", ran, want)
 		}
+		mu.Unlock()
 		belfrytest.Advance(2 * time.Minute)
+		mu.Lock()
+		defer mu.Unlock()
 		if want := []string{"7 2", "7 3", "7 6", "7 5"}; !slices.Equal(ran, want) {
 			t.Errorf("it ran for %q, want %q", ran, want)
 		}
