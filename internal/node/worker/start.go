@@ -11,9 +11,9 @@ import (
 const (
 	// idleMax bounds the goroutines that wait for attempts. A burst starts more, which end with it.
 	idleMax = 64
-	// startsFirst is how long ended attempts and their reports wait for pending starts of
-	// the same instant: a late start is visible, a late result is not.
-	startsFirst = 20 * time.Millisecond
+	// startsFirst is how long ended attempts and their reports wait for pending starts of the same
+	// instant, some hundred: a late start is visible, a late result is not.
+	startsFirst = 60 * time.Millisecond
 )
 
 // startLoop starts claimed attempts at their instant.
