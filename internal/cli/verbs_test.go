@@ -58,7 +58,7 @@ var verbs = map[string]verb{
 	"config":               {},
 	"crontab export":       {reads: true},
 	"crontab import":       {args: []string{"jobs.cron", "--apply"}, unrun: "-o yaml and --apply exclude each other, see crontab.txtar"},
-	"diff":                 {args: []string{"-f", "changed.yaml"}, code: cli.ExitFailed},
+	"diff":                 {args: []string{"-f", "changed.yaml"}, code: cli.ExitFailed, reads: true},
 	"doctor":               {unrun: "it says what is wrong with the machine of the test"},
 	"events":               {args: []string{"--after", "nowhere", "--limit", "1"}, reads: true},
 	"exec":                 {args: []string{"--job", "reported", "--", "true"}},
