@@ -31,7 +31,7 @@ func TestAResultOutlivesTheServerAndTheWorker(t *testing.T) {
 	began, ended := filepath.Join(far, "began"), filepath.Join(far, "ended")
 	document := filepath.Join(far, "job.yaml")
 	text := "name: slow\nrun: {shell: 'echo x >>" + began + "; while [ ! -e " + filepath.Join(far, "go") + " ]; do sleep 0.1; done; echo done; echo x >>" + ended + "'}\n" +
-		"place: {labels: {worker: edge}}\npolicy: {lost_after: 1h, retry: {attempts: 3, on: [failed, lost]}}\n"
+		"place: {labels: {worker: worker}}\npolicy: {lost_after: 1h, retry: {attempts: 3, on: [failed, lost]}}\n"
 	if err := os.WriteFile(document, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
