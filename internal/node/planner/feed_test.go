@@ -65,14 +65,37 @@ func TestPlanningDoesNotWaitForTheStoreToCountJobs(t *testing.T) {
 				}
 				r.start()
 				time.Sleep(time.Second)
-				for range 10 * 60 {
+				for range 4 * 60 * 60 {
 					time.Sleep(time.Second)
 					if r.ahead(j) < 5*time.Second {
 						t.Fatalf("after %d counts it is planned %s ahead", counts, r.ahead(j))
 					}
 				}
-				if counts < 5 {
-					t.Errorf("jobs are counted %d times in ten minutes", counts)
+				if counts < 3 {
+					t.Errorf("jobs are counted %d times in four hours", counts)
+				}
+			})
+		})
+	}
+}
+
+// A hundredth of the store's time counts jobs, and each minute is often enough.
+func TestJobsAreCountedLessOftenTheLongerThatTakes(t *testing.T) {
+	for took, most := range map[time.Duration]int{0: 6 * 60, 600 * time.Millisecond: 6 * 60, 6 * time.Second: 6*6 + 1, time.Minute: 7} {
+		t.Run(took.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				r.put(`{name: j, schedule: {cron: "0 0 * * *"}, run: {shell: x}}`)
+				counts := 0
+				r.store.onSummary = func() error {
+					counts++
+					time.Sleep(took)
+					return nil
+				}
+				r.start()
+				time.Sleep(6 * time.Hour)
+				if counts > most || counts < most-most/10-2 {
+					t.Errorf("jobs were counted %d times in six hours, want about %d", counts, most)
 				}
 			})
 		})
@@ -92,7 +115,7 @@ func TestChangesDuringACountCauseNoFullRead(t *testing.T) {
 			return nil
 		}
 		r.start()
-		time.Sleep(10 * time.Minute)
+		time.Sleep(2 * time.Hour)
 		if n := r.store.readWhole(); n != 1 || counts < 9 {
 			t.Errorf("jobs were counted %d times and read as a whole %d times, want once", counts, n)
 		}

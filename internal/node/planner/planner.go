@@ -84,14 +84,15 @@ type Planner struct {
 	queue *planqueue.Queue
 
 	// Only Run uses the following: positions in the feeds of changed jobs and of unplaced runs,
-	// whether jobs are held, when the table was last compared with the store, and whether that
-	// comparison counts.
-	since    int64
-	unplaced store.RunRef
-	saidHeld bool
-	compared time.Time
-	counting <-chan comparison
-	work     sync.WaitGroup // beside the rounds
+	// whether jobs are held, when the table is next compared with the store, how long the last
+	// comparison counted, and whether one counts now.
+	since     int64
+	unplaced  store.RunRef
+	saidHeld  bool
+	compareAt time.Time
+	counted   time.Duration
+	counting  <-chan comparison
+	work      sync.WaitGroup // beside the rounds
 	// executors are the executors that occurrences are split among, and executorsRead when
 	// they were read.
 	executors     []store.Registration

@@ -17,10 +17,17 @@ const (
 	// page bounds the changed jobs, and the cursors moved by other planners, that one read returns.
 	page = 5000
 
-	// compareEvery is how often the table is compared with the store, which must count its jobs: a
-	// second of its work for a million.
+	// compareEvery is how often the table is compared with the store, unless counting its jobs, a
+	// second of the store's work for a million, would take more than one part in compareShare of its
+	// time.
 	compareEvery = time.Minute
-	// compareAgain is the delay before differences are checked again: changes in the
+	compareShare = 100
+	// compareDiffering is that share while the table differs, which it does at any count while jobs
+	// are changed all the time.
+	compareDiffering = 10
+	// compareMax bounds that interval by the time that tombstones are kept.
+	compareMax = time.Hour
+	// compareAgain is the shortest delay before differences are checked again: changes in the
 	// meantime have been read by then.
 	compareAgain = 5 * time.Second
 )
@@ -42,7 +49,14 @@ func (p *Planner) refresh(ctx context.Context) error {
 }
 
 // compareSoon schedules a comparison of the table with the store.
-func (p *Planner) compareSoon() { p.compared = time.Now().Add(compareAgain - compareEvery) }
+func (p *Planner) compareSoon() {
+	p.compareAt = time.Now().Add(max(compareAgain, min(compareDiffering*p.counted, compareMax)))
+}
+
+// compareIn returns the delay after a comparison for which the store counted for a time.
+func compareIn(counted time.Duration) time.Duration {
+	return min(max(compareEvery, compareShare*counted), compareMax)
+}
 
 // readCursors reads unknown cursors of at most n jobs.
 func (p *Planner) readCursors(ctx context.Context, n int) error {
@@ -64,6 +78,7 @@ func (p *Planner) readCursors(ctx context.Context, n int) error {
 // comparison is the answer of the store to a comparison.
 type comparison struct {
 	sums [job.Partitions]store.PartitionSummary
+	took time.Duration
 	err  error
 }
 
@@ -71,12 +86,12 @@ type comparison struct {
 // node could not read, and whose tombstones have expired: these are removed. The comparison runs in
 // the background.
 func (p *Planner) compare(ctx context.Context) error {
-	if p.compared.IsZero() {
-		p.compared = time.Now() // all jobs were just read
+	if p.compareAt.IsZero() {
+		p.compareAt = time.Now().Add(compareEvery) // all jobs were just read
 	}
 	select {
 	case c := <-p.counting:
-		p.counting, p.compared = nil, time.Now()
+		p.counting, p.counted, p.compareAt = nil, c.took, time.Now().Add(compareIn(c.took))
 		if c.err != nil {
 			p.Log.Warn("cannot verify that all changes of jobs were read; retrying", "error", c.err)
 			return nil //nolint:nilerr // logged, and counted again later
@@ -84,13 +99,15 @@ func (p *Planner) compare(ctx context.Context) error {
 		return p.compareWith(ctx, &c.sums)
 	default:
 	}
-	if p.counting == nil && time.Since(p.compared) >= compareEvery {
+	if p.counting == nil && time.Until(p.compareAt) <= 0 {
 		p.ask((*planqueue.Queue).Count)
 		answer := make(chan comparison, 1) // never closed
 		p.counting = answer
 		p.work.Go(func() {
 			var c comparison
+			began := time.Now()
 			c.sums, c.err = p.Store.Summary(ctx)
+			c.took = time.Since(began)
 			answer <- c
 		})
 	}
