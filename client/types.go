@@ -168,6 +168,7 @@ type Run struct {
 	Signal      string          `json:"signal,omitempty" doc:"The signal that ended the latest attempt."`
 	HTTPStatus  int             `json:"http_status,omitempty" doc:"The status that the latest attempt was answered with."`
 	OutputBytes int64           `json:"output_bytes,omitempty" doc:"How much the latest attempt wrote, once it has ended; unknown for a lost one."`
+	Usage       job.Usage       `json:"usage,omitzero" doc:"What the latest attempt used of its machine, as far as that is known."`
 	Unmet       string          `json:"unmet,omitempty" doc:"What its job expects (policy.expect) and was not so, in English, once it has ended."`
 	UnmetCode   string          `json:"unmet_code,omitempty" doc:"The same for programs, as reason_code."`
 	UnmetArgs   *job.ReasonArgs `json:"unmet_args,omitempty" doc:"The arguments of the code by name."`
@@ -203,6 +204,7 @@ type Attempt struct {
 	Signal      string          `json:"signal,omitempty" doc:"The signal that ended it."`
 	HTTPStatus  int             `json:"http_status,omitempty" doc:"The status of the answer."`
 	OutputBytes int64           `json:"output_bytes" doc:"How much it wrote. 0 for a lost attempt, whose output is not counted; what arrived before is kept."`
+	Usage       job.Usage       `json:"usage,omitzero" doc:"What it used of its machine, as far as that is known."`
 	Unmet       string          `json:"unmet,omitempty" doc:"What the job expects and was not so, in English."`
 	UnmetCode   string          `json:"unmet_code,omitempty" doc:"The same for programs, as reason_code."`
 	UnmetArgs   *job.ReasonArgs `json:"unmet_args,omitempty" doc:"The arguments of the code by name."`

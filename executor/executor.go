@@ -127,6 +127,8 @@ type Result struct {
 	// Cause is the failure in the words of the receiver of the work, such as the first line of its
 	// answer. If it is "", the cause of a failure is the last line of the output.
 	Cause string
+	// Usage is what the attempt used of its machine, as far as that is known.
+	Usage job.Usage
 	// Value is the result of the attempt in JSON, at most [job.ResultMax] bytes; nil for none. It
 	// counts only with Attempt.WantsResult.
 	Value []byte

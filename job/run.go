@@ -86,6 +86,8 @@ type Attempt struct {
 	Cause string `json:",omitzero"`
 	// Fingerprint is the same for failures of one kind: see reason.FingerprintOf.
 	Fingerprint Fingerprint `json:",omitzero"`
+	// Usage is what it used of its machine, as far as that is known.
+	Usage Usage `json:",omitzero"`
 }
 
 // Fingerprint identifies a kind of failures; 0 is none.

@@ -216,6 +216,18 @@ func (s Size) String() string {
 	return strconv.FormatInt(int64(s), 10)
 }
 
+// Rounded returns s as a person reads it, such as 118.2 MiB.
+func (s Size) Rounded() string {
+	if s < 1<<10 {
+		return fmt.Sprintf("%d B", s)
+	}
+	size, unit := float64(s)/(1<<10), 0
+	for ; size >= 1<<10 && unit < 3; unit++ {
+		size /= 1 << 10
+	}
+	return fmt.Sprintf("%.1f %s", size, [...]string{"KiB", "MiB", "GiB", "TiB"}[unit])
+}
+
 // MarshalText returns String.
 func (s Size) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 

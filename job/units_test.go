@@ -1,6 +1,7 @@
 package job_test
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -88,6 +89,27 @@ func TestSizesAreReadAndWritten(t *testing.T) {
 	} {
 		if got, err := job.ParseSize(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, %v, want %s", text, got, err, want)
+		}
+	}
+}
+
+func TestUsageIsStoredExactly(t *testing.T) {
+	for want, u := range map[string]job.Usage{
+		"":                    {},
+		"2310007,123456789,,": {CPUSeconds: 2.310007, MemoryBytes: 123456789},
+		"0,<64000000,0,4096":  {MemoryBytes: 64e6, MemoryAtMost: true, ReadBytes: new(int64(0)), WrittenBytes: new(int64(4096))},
+		"1000000000000000,1000000000000000,1000000000000000,": {CPUSeconds: 1e9, MemoryBytes: 1e15, ReadBytes: new(int64(1e15))},
+	} {
+		if text := u.Stored(); text != want {
+			t.Errorf("%+v is stored as %q, want %q", u, text, want)
+		}
+		if got := job.StoredUsage(want); !reflect.DeepEqual(got, u) {
+			t.Errorf("%q is read as %+v, want %+v", want, got, u)
+		}
+	}
+	for _, text := range []string{"1", "1,2,3", "x,1,,", "1,2,3,x", "1,,2,3"} {
+		if got := job.StoredUsage(text); got != (job.Usage{}) {
+			t.Errorf("%q is read as %+v", text, got)
 		}
 	}
 }

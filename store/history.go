@@ -89,7 +89,7 @@ func (r *Record) Brief() Record {
 		},
 		Attempt: job.Attempt{
 			Run: r.Attempt.Run, Number: r.Attempt.Number, Started: r.Attempt.Started, Ended: r.Attempt.Ended, Outcome: r.Attempt.Outcome, Reason: r.Attempt.Reason, Node: r.Attempt.Node,
-			Cause: r.Attempt.Cause, Fingerprint: r.Attempt.Fingerprint,
+			Cause: r.Attempt.Cause, Fingerprint: r.Attempt.Fingerprint, Usage: r.Attempt.Usage,
 		},
 		Final: r.Final, Count: r.Count, Begun: r.Begun,
 	}

@@ -327,6 +327,8 @@ type Result struct {
 	HTTPStatus     int
 	// Cause is the failure in the words of the work, masked like its output; "" for none.
 	Cause string
+	// Usage is what the attempt used of its machine, as far as that is known.
+	Usage job.Usage
 	// Retryable is set on failures outside of the retry policy's exit codes.
 	Retryable bool
 	// Permanent is set on a failure that another attempt would repeat: the run is not

@@ -30,6 +30,8 @@ type handoff struct {
 	Limits   job.Limits    `json:"limits"`
 	CPUTime  time.Duration `json:"cpu_time,omitempty"`
 	OOMKills int           `json:"oom_kills,omitempty"`
+	// Hidden is the most memory that this program had.
+	Hidden int64 `json:"hidden,omitempty"`
 	// Found and Searched are the state of the search in its output.
 	Found    bool      `json:"found,omitempty"`
 	Searched [2][]byte `json:"searched"`
@@ -55,7 +57,7 @@ func hasPidfd() bool {
 func (p *preparedCommand) carry(s *supervision, match *verdict.Matcher) executor.Result {
 	c := handoff{
 		PID: s.proc.pid, Began: s.began, Cgroup: p.cgroup.path(), Dir: p.scriptDir, Result: p.result,
-		Limits: p.limits, CPUTime: p.cpuTime, OOMKills: p.oomKills}
+		Limits: p.limits, CPUTime: p.cpuTime, OOMKills: p.oomKills, Hidden: max(ownPeak(), s.hidden)}
 	c.Found, c.Searched = match.State()
 	var err error
 	if c.Stdout, err = fdpass.Keep(p.stdout); err == nil {
@@ -98,5 +100,5 @@ func (e *Executor) resume(ctx context.Context, a executor.Attempt, out executor.
 		return lost(err)
 	}
 	match.Continue(c.Found, c.Searched)
-	return e.follow(ctx, a, p, &supervision{proc: newProcess(c.PID), began: c.Began}, match, out)
+	return e.follow(ctx, a, p, &supervision{proc: newProcess(c.PID), began: c.Began, hidden: c.Hidden}, match, out)
 }

@@ -22,8 +22,10 @@ import (
 type process struct {
 	pid    int
 	exited chan struct{} // closed once it has ended and been reaped
-	// status is valid after exited.
+	// status and usage are valid after exited.
 	status unix.WaitStatus
+	// usage is that of the process and the processes that it has waited for.
+	usage unix.Rusage
 	// watching is closed when the wait for it has ended, and pidfd is the file of that wait, nil if
 	// not possible. watch sets both.
 	watching chan struct{}
@@ -36,7 +38,7 @@ func newProcess(pid int) *process { return &process{pid: pid, exited: make(chan 
 // after watch.
 func (p *process) over() bool {
 	for {
-		pid, err := unix.Wait4(p.pid, &p.status, unix.WNOHANG, nil)
+		pid, err := unix.Wait4(p.pid, &p.status, unix.WNOHANG, &p.usage)
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
@@ -77,7 +79,7 @@ func (p *process) watch() {
 		}
 		defer close(p.exited)
 		for {
-			if _, err := unix.Wait4(p.pid, &p.status, 0, nil); !errors.Is(err, unix.EINTR) {
+			if _, err := unix.Wait4(p.pid, &p.status, 0, &p.usage); !errors.Is(err, unix.EINTR) {
 				return
 			}
 		}
@@ -109,7 +111,7 @@ func (p *process) waitReadable() (waited bool, err error) {
 	}
 	err = raw.Read(func(uintptr) bool {
 		for {
-			pid, err := unix.Wait4(p.pid, &p.status, unix.WNOHANG, nil)
+			pid, err := unix.Wait4(p.pid, &p.status, unix.WNOHANG, &p.usage)
 			if errors.Is(err, unix.EINTR) {
 				continue
 			}
@@ -171,6 +173,8 @@ type supervision struct {
 	grace    time.Duration
 	drained  <-chan struct{} // closed at the end of the output
 	began    time.Time
+	// hidden is the most memory that the previous program of the node had, if that started the command.
+	hidden int64
 
 	// When the group got SIGTERM, because ctx ended or processes were left; zero for never.
 	asked time.Time

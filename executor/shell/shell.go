@@ -159,6 +159,7 @@ type Executor struct {
 	cgroups  *cgroups // nil if the system has none that it may use
 	flows    *flowDirs
 	features Features
+	memory   ownMemory
 	null     *os.File
 	buffers  sync.Pool // *[]byte of bufferSize
 
@@ -339,6 +340,7 @@ func (e *Executor) follow(ctx context.Context, a executor.Attempt, p *preparedCo
 	}
 	e.config.Watch.Ended(p.watched)
 	result := s.result(ctx, a.Job.Policy.Success, match)
+	result.Usage = e.used(s)
 	if result.Outcome == job.OutcomeSucceeded {
 		var err error
 		if result.Value, err = p.readResult(); err != nil {

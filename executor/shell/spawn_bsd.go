@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -74,6 +75,8 @@ func (*cgroup) kill()                   {}
 func (*cgroup) terminate(int)           {}
 func (*cgroup) vacate() bool            { return true }
 func (*cgroup) oomKills(job.Limits) int { return 0 }
+func (*cgroup) cpu() time.Duration      { return 0 }
+func (*cgroup) peak(job.Limits) int64   { return 0 }
 
 func reopenCgroup(string) *cgroup { return nil }
 

@@ -109,7 +109,7 @@ func runText(w io.Writer, env Env, r *client.Run) {
 		"claimed", at(r.Claimed), "started", at(r.Started), "deadline", at(r.Deadline), "ended", at(r.Ended), "node", r.Node, "executor", r.Executor, "slot", r.Slot, "params", strings.Join(params, " "), "parent", id(r.Parent), "repeats", id(r.RetryOf),
 	}
 	if !r.Started.IsZero() {
-		pairs = append(pairs, "took", took(env, r))
+		pairs = append(pairs, "took", took(env, r), "used", usageText(&r.Usage))
 	}
 	fieldLines(w, s, pairs...)
 	stepTable(w, env, s, r)
@@ -126,6 +126,42 @@ func runText(w io.Writer, env Env, r *client.Run) {
 		})
 	}
 	table(w, s, []string{"ATTEMPT", "OUTCOME", "NODE", "STARTED", "TOOK", "OUTPUT", "REASON"}, rows)
+}
+
+// usageText says what an attempt used of its machine, as far as that is known.
+func usageText(u *job.Usage) string {
+	var parts []string
+	if cpu := cpuText(u); cpu != "-" {
+		parts = append(parts, cpu+" CPU")
+	}
+	if memory := memoryText(u); memory != "-" {
+		parts = append(parts, memory+" peak")
+	}
+	if u.ReadBytes != nil {
+		parts = append(parts, job.Size(*u.ReadBytes).Rounded()+" read")
+	}
+	if u.WrittenBytes != nil {
+		parts = append(parts, job.Size(*u.WrittenBytes).Rounded()+" written")
+	}
+	return strings.Join(parts, ", ")
+}
+
+func cpuText(u *job.Usage) string {
+	if u.CPUSeconds == 0 {
+		return "-"
+	}
+	return shortDuration(u.CPU())
+}
+
+// memoryText has a sign where the system knows only a bound.
+func memoryText(u *job.Usage) string {
+	switch {
+	case u.MemoryBytes == 0:
+		return "-"
+	case u.MemoryAtMost:
+		return "≤ " + job.Size(u.MemoryBytes).Rounded()
+	}
+	return job.Size(u.MemoryBytes).Rounded()
 }
 
 func newRunCancel(env Env) *cobra.Command {

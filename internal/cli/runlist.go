@@ -151,7 +151,7 @@ func outputSize(outcome job.Outcome, size int64) string {
 func runTable(w io.Writer, env Env, runs []client.Run, wide bool) {
 	head := []string{"RUN", "JOB", "STATUS", "SCHEDULED", "STARTED", "TOOK", "NODE", "REASON"}
 	if wide {
-		head = append(head, "KIND", "ATTEMPT", "VERSION", "OUTPUT")
+		head = append(head, "KIND", "ATTEMPT", "VERSION", "OUTPUT", "CPU", "MEMORY")
 	}
 	var rows [][]string
 	for i := range runs {
@@ -160,7 +160,7 @@ func runTable(w io.Writer, env Env, runs []client.Run, wide bool) {
 			r.ID.String(), jobAndShard(r), runStatus(r), instant(env, r.Scheduled), instant(env, r.Started), took(env, r), orDash(r.Node), orDash(reasonOf(r)),
 		}
 		if wide {
-			row = append(row, string(r.Kind), fmt.Sprint(r.Attempt), fmt.Sprint(r.Version), outputSize(r.Outcome, r.OutputBytes))
+			row = append(row, string(r.Kind), fmt.Sprint(r.Attempt), fmt.Sprint(r.Version), outputSize(r.Outcome, r.OutputBytes), cpuText(&r.Usage), memoryText(&r.Usage))
 		}
 		rows = append(rows, row)
 	}

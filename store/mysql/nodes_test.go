@@ -671,6 +671,12 @@ func TestViewsShowTheState(t *testing.T) {
 		seen("select run, name, outcome, reason, is_final, coalesce(exit_code, 'none'), coalesce(parent, 'none') from belfry_attempts where run = '"+run.String()+"'",
 			run.String(), "seen", "cancelled", "cancelled by ann: enough", "1", "none", "none")
 	}
+	usage := "select distinct round(coalesce(cpu_seconds, -1), 2), coalesce(memory_bytes, -1), coalesce(read_bytes, -1), coalesce(written_bytes, -1) from belfry_attempts"
+	seen(usage, "-1", "-1", "-1", "-1")
+	if _, err := pool.ExecContext(t.Context(), "update history set used = '2310000,<64000000,0,'"); err != nil {
+		t.Fatal(err)
+	}
+	seen(usage, "2.31", "64000000", "0", "-1")
 	// A moment is written to the microsecond, in UTC.
 	seen("select count(*) from belfry_attempts v join history h on timestampdiff(microsecond, '1970-01-01', v.ended) = h.ended div 1000 and v.attempt = h.attempt", "3")
 }

@@ -619,6 +619,12 @@ func TestViewsShowTheState(t *testing.T) {
 	}
 	seen("select run, name, outcome, reason, is_final::text, coalesce(exit_code::text, 'none') from belfry_attempts",
 		run.String(), "seen", "cancelled", "cancelled by ann: enough", "true", "none")
+	usage := "select round(coalesce(cpu_seconds, -1), 2)::text, coalesce(memory_bytes, -1)::text, coalesce(read_bytes, -1)::text, coalesce(written_bytes, -1)::text from belfry_attempts"
+	seen(usage, "-1.00", "-1", "-1", "-1")
+	if _, err := d.pool.Exec(t.Context(), "update history set used = '2310000,<64000000,0,'"); err != nil {
+		t.Fatal(err)
+	}
+	seen(usage, "2.31", "64000000", "0", "-1")
 }
 
 func TestNodesExchangeEvents(t *testing.T) {

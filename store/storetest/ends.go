@@ -35,6 +35,7 @@ var endTests = []test{
 		res := store.Result{
 			Attempt: a, Started: e.now(), Ended: e.now().Add(1500 * time.Millisecond), Outcome: job.OutcomeFailed, Reason: job.Text("exit status 3"),
 			ExitCode: new(3), Signal: "SIGTERM", HTTPStatus: 502, OutputBytes: 5, Cause: "\x1b[31mfeed.csv\x1b[0m: 0 rows — 空",
+			Usage:  job.Usage{CPUSeconds: 1.25, MemoryBytes: 300 << 20, MemoryAtMost: true, ReadBytes: new(int64(0)), WrittenBytes: new(int64(1 << 40))},
 			Output: []store.OutputChunk{{Run: a.Run, Attempt: 1, Seq: 1, Bytes: 5, Time: e.now(), Data: []byte("hello")}},
 		}
 		for range 2 {
@@ -56,9 +57,10 @@ var endTests = []test{
 		equal(e, "status", got.HTTPStatus, 502)
 		equal(e, "cause", got.Cause, "feed.csv: 0 rows — 空")
 		equal(e, "fingerprint", got.Fingerprint, reason.FingerprintOf("feed.csv: 9 rows — 空", job.Reason{}))
+		equal(e, "usage", got.Usage.Stored(), res.Usage.Stored())
 		recent, err := e.Recent(e.ctx, []job.ID{a.Job}, 5)
 		e.must(err)
-		if len(recent[0]) != 1 || recent[0][0].Attempt.Cause != got.Cause || recent[0][0].Attempt.Fingerprint != got.Fingerprint {
+		if len(recent[0]) != 1 || recent[0][0].Attempt.Usage.Stored() != got.Usage.Stored() || recent[0][0].Attempt.Cause != got.Cause || recent[0][0].Attempt.Fingerprint != got.Fingerprint {
 			e.Errorf("the latest runs have the cause %+v", recent)
 		}
 		found, _, err := e.Attempts(e.ctx, store.HistoryQuery{Text: "0 ROWS", Limit: 10})

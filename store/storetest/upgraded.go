@@ -38,7 +38,7 @@ func Upgraded(t *testing.T, s store.Store) {
 	}
 	records, _, err := s.Attempts(ctx, store.HistoryQuery{Limit: 10})
 	must(err)
-	if len(records) != 1 || records[0].Attempt.ExitCode == nil || *records[0].Attempt.ExitCode != 3 || records[0].Run.Name != "daily" || records[0].Attempt.Cause != "" {
+	if len(records) != 1 || records[0].Attempt.ExitCode == nil || *records[0].Attempt.ExitCode != 3 || records[0].Run.Name != "daily" || records[0].Attempt.Cause != "" || records[0].Attempt.Usage != (job.Usage{}) {
 		t.Fatalf("history: %+v", records)
 	}
 	if failed, _, err := s.Attempts(ctx, store.HistoryQuery{Failed: true, Limit: 10}); err != nil || len(failed) != 1 || failed[0].Run.ID != records[0].Run.ID {

@@ -83,7 +83,7 @@ func (b *Batch) finish(m *member, res store.Result) {
 		Run: m.ID, Number: m.Attempt, Token: m.Token, Node: m.Node,
 		Started: res.Started, Ended: res.Ended,
 		Outcome: res.Outcome, Reason: cmp.Or(res.Reason, unexplained(res.Outcome)),
-		ExitCode: res.ExitCode, Signal: res.Signal, HTTPStatus: res.HTTPStatus, Cause: res.Cause,
+		ExitCode: res.ExitCode, Signal: res.Signal, HTTPStatus: res.HTTPStatus, Cause: res.Cause, Usage: res.Usage,
 	}
 	if a.Ended.IsZero() {
 		a.Ended = b.now
@@ -653,6 +653,7 @@ func (b *Batch) report(res store.Result) bool {
 	a := &record.Attempt
 	a.Outcome, a.Reason = res.Outcome, cmp.Or(res.Reason, unexplained(res.Outcome), reason.Succeeded.Of())
 	a.ExitCode, a.Signal, a.HTTPStatus, a.Cause, a.Fingerprint = res.ExitCode, res.Signal, res.HTTPStatus, res.Cause, 0
+	a.Usage = res.Usage
 	settleCause(a)
 	a.Reason = reason.CameLate.Of(a.Reason)
 	if !res.Started.IsZero() {

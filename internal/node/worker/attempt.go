@@ -181,6 +181,7 @@ func (w *Worker) resultOf(it *item) *result {
 	if res.Outcome.Failed() {
 		res.Cause = causeOf(ended, p.capture)
 	}
+	res.Usage = ended.Usage
 	res.Retryable, res.Permanent, res.Value = ended.Retryable, ended.Permanent, ended.Value
 	if w.Observer != nil && !p.started.IsZero() && !res.handedOver {
 		w.Observer.Ended(it.Ready.Job, res.Outcome, res.Ended)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/remote/wire"
+	"github.com/belfry-cron/belfry/job"
 )
 
 // page is the public page of the protocol.
@@ -20,7 +21,7 @@ const page = "../../../docs/worker-protocol.md"
 // messages are the types that the page shows, in the order of its tables.
 var messages = []any{
 	wire.Join{}, wire.Joined{}, wire.Load{}, wire.Members{}, wire.Member{}, wire.Drain{}, wire.Hints{}, wire.Runs{}, wire.Ready{}, wire.Place{},
-	wire.Attempts{}, wire.Attempt{}, wire.Claims{}, wire.Claim{}, wire.Run{}, wire.Step{}, wire.Mine{}, wire.Results{}, wire.Result{},
+	wire.Attempts{}, wire.Attempt{}, wire.Claims{}, wire.Claim{}, wire.Run{}, wire.Step{}, wire.Mine{}, wire.Results{}, wire.Result{}, job.Usage{},
 	wire.Finished{}, wire.Accepted{}, wire.Output{}, wire.Chunk{}, wire.SecretsOf{}, wire.Secrets{}, wire.Clock{},
 }
 

@@ -397,6 +397,7 @@ type Result struct {
 	Signal      string      `json:"signal,omitempty" doc:"The signal that has ended the command."`
 	HTTPStatus  int         `json:"http_status,omitempty" minimum:"0" maximum:"999" doc:"Of the answer to a request."`
 	Cause       string      `json:"cause,omitempty" maxLength:"1200" doc:"What the work said about its failure, such as the last line of its standard error."`
+	Usage       job.Usage   `json:"usage,omitzero" doc:"What it used of the machine, as far as the worker knows."`
 	Retryable   bool        `json:"retryable,omitempty" doc:"A failure that the exit codes of the retry policy do not stand for."`
 	Permanent   bool        `json:"permanent,omitempty" doc:"A failure that another attempt would repeat."`
 	Postponed   bool        `json:"postponed,omitempty" doc:"It had no effect because something that it needs could not be read: the run is due again in a while, and the outcome says nothing."`
@@ -413,7 +414,7 @@ func ResultOf(r *store.Result) Result {
 	}
 	return Result{
 		Attempt: Attempt(r.Attempt), Started: r.Started, Ended: r.Ended, Outcome: outcome, Reason: r.Reason, ExitCode: r.ExitCode,
-		Signal: r.Signal, HTTPStatus: r.HTTPStatus, Cause: r.Cause, Retryable: r.Retryable, Permanent: r.Permanent, Postponed: r.Postponed, Value: r.Value,
+		Signal: r.Signal, HTTPStatus: r.HTTPStatus, Cause: r.Cause, Usage: r.Usage, Retryable: r.Retryable, Permanent: r.Permanent, Postponed: r.Postponed, Value: r.Value,
 		Output: ChunksOf(r.Output), OutputBytes: r.OutputBytes,
 	}
 }
@@ -422,7 +423,7 @@ func ResultOf(r *store.Result) Result {
 func (r *Result) Result() store.Result {
 	return store.Result{
 		Attempt: store.Attempt(r.Attempt), Started: r.Started, Ended: r.Ended, Outcome: r.Outcome, Reason: r.Reason, ExitCode: r.ExitCode,
-		Signal: r.Signal, HTTPStatus: r.HTTPStatus, Cause: r.Cause, Retryable: r.Retryable, Permanent: r.Permanent, Postponed: r.Postponed, Value: r.Value,
+		Signal: r.Signal, HTTPStatus: r.HTTPStatus, Cause: r.Cause, Usage: r.Usage, Retryable: r.Retryable, Permanent: r.Permanent, Postponed: r.Postponed, Value: r.Value,
 		Output: OutputChunks(r.Output), OutputBytes: r.OutputBytes,
 	}
 }

@@ -85,7 +85,7 @@ func endedRun(r *store.Record) client.Run {
 		Scheduled: r.Run.Scheduled, Due: r.Run.Due, Started: r.Begun, Ended: r.Attempt.Ended,
 		Attempt: r.Attempt.Number, Node: r.Attempt.Node, Params: job.ShownParams(r.Run.Params), Previous: job.PreviousOf(r.Run.Params), Parent: r.Run.Parent,
 		Executor: r.Run.Params[job.ExecutorParam],
-		ExitCode: r.Attempt.ExitCode, Signal: r.Attempt.Signal, HTTPStatus: r.Attempt.HTTPStatus, OutputBytes: r.OutputBytes,
+		ExitCode: r.Attempt.ExitCode, Signal: r.Attempt.Signal, HTTPStatus: r.Attempt.HTTPStatus, OutputBytes: r.OutputBytes, Usage: r.Attempt.Usage,
 		Unmet: r.Unmet.String(), Claimed: r.Claimed,
 	}
 	run.UnmetCode, run.UnmetArgs = r.Unmet.For()
@@ -132,7 +132,7 @@ func attemptOf(r *store.Record) client.Attempt {
 	a := client.Attempt{
 		Number: r.Attempt.Number, Node: r.Attempt.Node, Started: r.Attempt.Started, Ended: r.Attempt.Ended,
 		Outcome: r.Attempt.Outcome, Why: client.WhyOf(r.Attempt.Reason), Failure: client.FailureOf(&r.Attempt), ExitCode: r.Attempt.ExitCode, Signal: r.Attempt.Signal,
-		HTTPStatus: r.Attempt.HTTPStatus, OutputBytes: r.OutputBytes, Late: r.Replaces, Unmet: r.Unmet.String(),
+		HTTPStatus: r.Attempt.HTTPStatus, OutputBytes: r.OutputBytes, Usage: r.Attempt.Usage, Late: r.Replaces, Unmet: r.Unmet.String(),
 	}
 	a.UnmetCode, a.UnmetArgs = r.Unmet.For()
 	return a

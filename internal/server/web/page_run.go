@@ -404,6 +404,9 @@ func (p *page) runFacts(v *runView, usual time.Duration) []fact {
 	if usual > 0 {
 		list = append(list, fact{Name: p.T("run.usual"), Value: p.took(usual)})
 	}
+	if used := p.used(&r.Usage); used != "" {
+		list = append(list, fact{Name: p.T("run.used"), Value: used})
+	}
 	if !r.Previous.IsZero() {
 		list = append(list, fact{Name: p.T("run.previous_scheduled"), Value: p.at(r.Previous).Text})
 	}
@@ -448,6 +451,27 @@ func (p *page) runFacts(v *runView, usual time.Duration) []fact {
 		list = append(list, fact{Name: p.T("run.cancelled_by"), Value: strings.TrimSuffix(r.CancelBy+": "+clean(r.CancelReason), ": ")})
 	}
 	return append(list, fact{Name: "id", Value: r.ID.String(), Mono: true})
+}
+
+// used says what an attempt used of its machine, as far as that is known.
+func (p *page) used(u *job.Usage) string {
+	var parts []string
+	if u.CPUSeconds > 0 {
+		parts = append(parts, p.T("run.used_cpu", "d", p.took(u.CPU())))
+	}
+	switch memory := bytesText(u.MemoryBytes); {
+	case u.MemoryAtMost:
+		parts = append(parts, p.T("run.used_memory", "size", "≤ "+memory))
+	case u.MemoryBytes > 0:
+		parts = append(parts, p.T("run.used_memory", "size", memory))
+	}
+	if u.ReadBytes != nil {
+		parts = append(parts, p.T("run.used_read", "size", bytesText(*u.ReadBytes)))
+	}
+	if u.WrittenBytes != nil {
+		parts = append(parts, p.T("run.used_written", "size", bytesText(*u.WrittenBytes)))
+	}
+	return strings.Join(parts, " · ")
 }
 
 // around returns the runs of the job around this one, the latest first, and where this one is; -1 if it is

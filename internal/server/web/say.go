@@ -181,16 +181,7 @@ func number(n int64) string {
 }
 
 // bytesText says how much something is.
-func bytesText(n int64) string {
-	if n < 1<<10 {
-		return fmt.Sprintf("%d B", n)
-	}
-	size, unit := float64(n)/(1<<10), 0
-	for ; size >= 1<<10 && unit < 3; unit++ {
-		size /= 1 << 10
-	}
-	return fmt.Sprintf("%.1f %s", size, [...]string{"KiB", "MiB", "GiB", "TiB"}[unit])
-}
+func bytesText(n int64) string { return job.Size(n).Rounded() }
 
 // State is how something is: an icon and a word in its colour.
 type State struct {

@@ -286,10 +286,25 @@ func codeJobRun(c *coder, r *job.Run) {
 	c.packed(&r.Flow)
 }
 
-// codeRecord codes a record as the last part of a value: fields of the cause may be missing.
+// codeRecord codes a record as the last part of a value: fields of the cause and of the usage may be
+// missing.
 func codeRecord(c *coder, r *store.Record) {
 	codeRecordBefore(c, r)
 	codeCause(c, r)
+	if r.Attempt.Usage != (job.Usage{}) || c.reading {
+		codeUsage(c, r)
+	}
+}
+
+// codeUsage codes the usage of a record, which follows the fields of codeCause.
+func codeUsage(c *coder, r *store.Record) {
+	if c.reading && len(c.b) == 0 {
+		return
+	}
+	used := r.Attempt.Usage.Stored()
+	if text(c, &used); c.reading {
+		r.Attempt.Usage = job.StoredUsage(used)
+	}
 }
 
 // codeCause codes fields of a record that earlier versions do not know. They follow everything that

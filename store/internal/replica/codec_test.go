@@ -52,6 +52,8 @@ func fill(t *testing.T, v reflect.Value, path string, left []string) {
 		v.SetBool(true)
 	case reflect.Int, reflect.Int64:
 		v.SetInt(2 * (int64(len(path)) + 7)) // even: the last bit of LostAfter is Unfenced
+	case reflect.Float64:
+		v.SetFloat(float64(len(path)))
 	case reflect.Uint64:
 		v.SetUint(1<<63 + uint64(len(path)))
 	case reflect.Uint8:

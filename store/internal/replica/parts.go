@@ -249,7 +249,7 @@ func (p *part) size() (n int) {
 		}
 	}
 	for _, r := range p.records {
-		n += runFixed + len(r.Run.Flow) + len(r.Attempt.Reason.Stored()) + len(r.Attempt.Cause) + len(r.Unmet.Stored())
+		n += runFixed + len(r.Run.Flow) + len(r.Attempt.Reason.Stored()) + len(r.Attempt.Cause) + len(r.Unmet.Stored()) + len(r.Attempt.Usage.Stored())
 	}
 	for i := range p.audit {
 		a := &p.audit[i]

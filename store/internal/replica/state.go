@@ -886,6 +886,11 @@ func encodeGroup(g *group) []byte {
 	for _, r := range g.records {
 		codeCause(w, r)
 	}
+	if slices.ContainsFunc(g.records, func(r *store.Record) bool { return r.Attempt.Usage != (job.Usage{}) }) {
+		for _, r := range g.records {
+			codeUsage(w, r)
+		}
+	}
 	return w.b
 }
 
@@ -894,6 +899,9 @@ func decodeGroup(key string, value []byte) (*group, error) {
 	list(r, &g.records, func(w *coder, record **store.Record) { *record = &store.Record{}; codeRecordBefore(w, *record) })
 	for _, record := range g.records {
 		codeCause(r, record)
+	}
+	for _, record := range g.records {
+		codeUsage(r, record)
 	}
 	return g, r.err()
 }

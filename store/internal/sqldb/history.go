@@ -20,7 +20,7 @@ var historyRows = &Table{Name: "history", Key: 3, Columns: []Column{
 	{"started", Int}, {"node", Text}, {"token", Blob}, {"reason", Text}, {"exited", Int}, {"exit_code", Int}, {"signal_name", Text},
 	{"http_status", Int}, {"params", Text}, {"parent", Blob}, {"occurrences", Int}, {"last_scheduled", Int}, {"replaces", Int},
 	{"output_bytes", Int}, {"unmet", Text}, {"begun", Int}, {"flow", Text},
-	{"claimed", Int}, {"slot", Text}, {"cause", Text}, {"fingerprint", Int},
+	{"claimed", Int}, {"slot", Text}, {"cause", Text}, {"fingerprint", Int}, {"used", Text},
 }}
 
 // insertRecords writes records. They are new: the step that makes one removes the
@@ -43,7 +43,7 @@ func (t *tx) insertRecords(list []*store.Record) error {
 		}
 		b.bool(a.ExitCode != nil).int(int64(code)).text(a.Signal).int(int64(a.HTTPStatus)).text(string(params)).id(&r.Run.Parent)
 		b.int(int64(r.Count)).time(r.Until).bool(r.Replaces).int(r.OutputBytes).text(r.Unmet.Stored()).time(r.Begun).text(string(r.Run.Flow))
-		b.time(r.Claimed).text(columns.StoredSlot(r.Slot, r.Run.JobUID)).text(a.Cause).int(int64(a.Fingerprint)) // all its bits
+		b.time(r.Claimed).text(columns.StoredSlot(r.Slot, r.Run.JobUID)).text(a.Cause).int(int64(a.Fingerprint)).text(a.Usage.Stored()) // all bits of the fingerprint
 		t.s.expiring.touch(r.Run.JobUID)
 	}
 	if err := t.writeRows(Insert, b); err != nil {
@@ -59,7 +59,7 @@ const (
 	selectRecordsOf = recordColumns + " from history h " + byRun + recordNames + " where h.run in (?*)"
 	recordColumns   = `select h.ended, h.run, h.attempt, h.is_final, h.outcome, n.namespace, n.name, h.reason, h.unmet, n.uid, h.kind, h.run_key,
 	h.shard, h.shards, h.epoch, h.version, h.scheduled, h.due, h.next_attempt, h.held_slot, h.started, h.node, h.token, h.exited, coalesce(h.exit_code, -9223372036854775808),
-	h.signal_name, h.http_status, h.params, h.parent, h.occurrences, h.last_scheduled, h.replaces, h.output_bytes, h.begun, h.flow, h.claimed, h.slot, h.cause, h.fingerprint`
+	h.signal_name, h.http_status, h.params, h.parent, h.occurrences, h.last_scheduled, h.replaces, h.output_bytes, h.begun, h.flow, h.claimed, h.slot, h.cause, h.fingerprint, h.used`
 	recordNames = "join names n on n.uid/*n*/ = h.job"
 )
 
@@ -97,7 +97,7 @@ func scanRecord(q reader, r *store.Record) {
 	r.Replaces, r.OutputBytes, r.Begun = q.bool(), q.Int(), q.time()
 	r.Run.Flow = columns.Flow(q.View())
 	r.Claimed, r.Slot = q.time(), columns.Slot(q.Text(), r.Run.JobUID)
-	a.Cause, a.Fingerprint = q.Text(), job.Fingerprint(q.Int())
+	a.Cause, a.Fingerprint, a.Usage = q.Text(), job.Fingerprint(q.Int()), job.StoredUsage(q.Text())
 
 	r.Run.State = job.StateRunning
 	if r.EndsRun() {
@@ -277,7 +277,7 @@ const (
 	where r.job = n.uid and r.is_final = 1 and r.outcome <> ? order by r.ended desc, r.run desc, r.attempt desc limit ?) h
 	where n.uid in (?*)`
 	briefColumns = `select h.ended, h.run, h.attempt, h.outcome, n.namespace, n.name, h.reason, n.uid, h.kind, h.due, h.next_attempt, h.started, h.node,
-	h.occurrences, h.begun, h.cause, h.fingerprint, h.version`
+	h.occurrences, h.begun, h.cause, h.fingerprint, h.version, h.used`
 )
 
 // selectRecent reads the rows of recentOf or recentOfEach: states of flows only if one record of
@@ -299,6 +299,7 @@ func scanBrief(q reader, r *store.Record) {
 	a.Started, a.Node = q.time(), q.Text()
 	r.Count, r.Begun = int(q.Int()), q.time()
 	a.Cause, a.Fingerprint, r.Run.Version = q.Text(), job.Fingerprint(q.Int()), q.Int()
+	a.Usage = job.StoredUsage(q.Text())
 	r.Run.Flow = columns.Flow(q.View())
 	r.Run.ID, r.Final, r.Run.State = a.Run, true, job.StateDone
 	r.Run.Node, r.Run.Outcome, r.Run.Reason = a.Node, a.Outcome, a.Reason
