@@ -49,6 +49,14 @@ type Carrier interface {
 	Carries() bool
 }
 
+// Outliving is an executor whose attempts run on when the process of the node dies, so that its next
+// process can continue them.
+type Outliving interface {
+	Executor
+	// Outlives reports whether they do.
+	Outlives() bool
+}
+
 // Attempt is the input of an executor.
 type Attempt struct {
 	// Job is the definition that the attempt was claimed under, its defaults
@@ -77,6 +85,9 @@ type Attempt struct {
 	// CarryOver is the state that the executor of the previous version returned for a running
 	// attempt: then neither Start nor HandOver is called. Nil: the attempt is new.
 	CarryOver json.RawMessage
+	// Kept is set for an attempt of an [Outliving] executor that the next process of the node can
+	// continue. It then gets [Anew] as CarryOver.
+	Kept bool
 	// HandOver records the handover of the work to a receiver outside of Belfry. It is called
 	// before each request, once for each tried address, and returns a number that identifies the
 	// request. After an error nothing may be sent, and Run returns a [Result] with Unstarted set.
@@ -84,6 +95,9 @@ type Attempt struct {
 	// arrived, Run returns a [Result] with HandedOver set.
 	HandOver func(ctx context.Context, h Handover) (number int64, err error)
 }
+
+// Anew is the CarryOver of an attempt whose executor died with its process: all output is read again.
+var Anew = json.RawMessage(`{"anew":true}`)
 
 // Handover identifies the receiver of the work of an attempt.
 type Handover struct {
@@ -103,8 +117,9 @@ type Process struct {
 	// Container is the container of the command, as the socket of its engine, # and its name; ""
 	// for none. It has no PID and no Cgroup.
 	Container string
-	// Grace and Fence are the values of the [Attempt].
+	// Grace, Fence and Kept are the values of the [Attempt].
 	Grace, Fence time.Duration
+	Kept         bool
 }
 
 // Output receives the output of an attempt. Both writers may be used from different
@@ -143,6 +158,9 @@ type Result struct {
 	// CarryOver is the state for the executor of the next version, when the attempt continues
 	// after [ErrCarried]. No other field is set then.
 	CarryOver json.RawMessage
+	// Release, unless nil, is called once the result is kept. It removes what the attempt has left so
+	// that another process could find the result.
+	Release func()
 	// Retryable is set on a failure unrelated to the job, such as a fork without enough
 	// memory: it may be retried even if the policy restricts the exit codes.
 	Retryable bool

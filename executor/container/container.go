@@ -139,7 +139,10 @@ type Executor struct {
 	idle map[job.ID]*idleFlow
 }
 
-var _ executor.Carrier = (*Executor)(nil)
+var (
+	_ executor.Carrier   = (*Executor)(nil)
+	_ executor.Outliving = (*Executor)(nil)
+)
 
 // New returns an executor. It makes no call to the engine.
 func New(config Config) *Executor {
@@ -165,6 +168,9 @@ func (e *Executor) Close() { e.engine.Close() }
 
 // Carries implements [executor.Carrier]: a container does not belong to the process of the node.
 func (e *Executor) Carries() bool { return true }
+
+// Outlives implements [executor.Outliving].
+func (e *Executor) Outlives() bool { return true }
 
 // Version returns the engine's version by the last probe. ok is false if it did not answer.
 func (e *Executor) Version() (v engine.Version, ok bool) {
@@ -229,6 +235,7 @@ type carryOver struct {
 	StopSignal string      `json:"stop_signal"`
 	Found      bool        `json:"found,omitempty"` // state of the search in the output
 	Searched   [2][]byte   `json:"searched"`
+	Anew       bool        `json:"anew,omitempty"` // the rest is not known: see executor.Anew
 }
 
 // Run implements [executor.Executor] for jobs with run.container.
@@ -240,18 +247,30 @@ func (e *Executor) Run(ctx context.Context, a executor.Attempt, out executor.Out
 		out.Stderr = io.Discard
 	}
 	r := &attempt{Executor: e, Attempt: a, name: nameOf(a.Run.ID, a.Number), out: out}
-	r.watched = executor.Process{Run: a.Run.ID, Number: a.Number, Container: e.engine.Socket() + "#" + r.name, Grace: a.Grace, Fence: a.Fence}
+	r.watched = executor.Process{Run: a.Run.ID, Number: a.Number, Container: e.engine.Socket() + "#" + r.name, Grace: a.Grace, Fence: a.Fence, Kept: a.Kept}
 	e.hold(r.name, true)
-	defer e.hold(r.name, false)
+	ended := r.run(ctx)
+	if release := ended.Release; release != nil {
+		ended.Release = func() {
+			release()
+			e.hold(r.name, false)
+		}
+	} else {
+		e.hold(r.name, false)
+	}
+	return ended
+}
+
+func (r *attempt) run(ctx context.Context) executor.Result {
 	var err error
-	if r.match, err = verdict.NewMatcher(a.Job.Policy.Success); err != nil {
+	if r.match, err = verdict.NewMatcher(r.Job.Policy.Success); err != nil {
 		return failed(job.Text(err.Error()))
 	}
-	if a.Together {
-		e.enter(a.Run.Parent)
-		defer e.leave(a.Run.Parent)
+	if r.Together {
+		r.enter(r.Attempt.Run.Parent)
+		defer r.leave(r.Attempt.Run.Parent)
 	}
-	if a.CarryOver != nil {
+	if r.CarryOver != nil {
 		return r.resume(ctx)
 	}
 	ended, ok := r.begin(ctx)
@@ -471,8 +490,45 @@ func (r *attempt) resume(ctx context.Context) executor.Result {
 	}
 	r.work = r.Job.Run.Container
 	r.started, r.mark, r.began, r.stopSignal = true, c.Mark, c.Began, c.StopSignal
+	if c.Anew {
+		if why := r.find(ctx); !why.IsZero() {
+			r.config.Watch.Ended(r.watched)
+			return executor.Result{Outcome: job.OutcomeLost, Reason: why}
+		}
+		return r.follow(ctx)
+	}
 	r.match.Continue(c.Found, c.Searched)
 	return r.follow(ctx)
+}
+
+// find finds the container that a dead process has left, also through outages of the engine. It
+// returns why there is nothing to follow.
+func (r *attempt) find(ctx context.Context) (why job.Reason) {
+	r.began, r.stopSignal = time.Now(), cmp.Or(r.work.StopSignal, "SIGTERM")
+	for pause := againFirst; ; pause = min(2*pause, againMost) {
+		asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), signalWithin)
+		c, err := r.engine.Inspect(asking, r.name)
+		cancel()
+		switch {
+		case engine.IsNotFound(err):
+			// Whether the dead process had read its result and removed it is not known.
+			return reason.ContainerGone.Of()
+		case err == nil && !c.State.Begun():
+			// The start may be under way.
+			if r.remove(ctx) {
+				return reason.ContainerUnbegun.Of()
+			}
+		case err == nil:
+			r.began, r.stopSignal = c.State.StartedAt, cmp.Or(c.Config.StopSignal, r.stopSignal)
+			if r.found.Load() == nil {
+				_, _ = r.Probe(ctx) // only the output depends on it
+			}
+			return why
+		}
+		if !sleep(ctx, pause) {
+			return why // follow ends it
+		}
+	}
 }
 
 // successCodes are the exit codes of success.

@@ -87,7 +87,7 @@ func startEngine(t *testing.T, name string) *realEngine {
 		t.Skipf("LEFT OUT: %s takes no image on this machine: %v", name, err)
 	}
 	r := newRig(t, e.socket, container.Settings{})
-	if got := r.Executor.Run(t.Context(), attemptOf(job.Container{Shell: "true"}), executor.Output{}); got.Outcome != job.OutcomeSucceeded {
+	if got := r.Run(t.Context(), attemptOf(job.Container{Shell: "true"}), executor.Output{}); got.Outcome != job.OutcomeSucceeded {
 		t.Skipf("LEFT OUT: %s runs no containers on this machine: %s", name, got.Reason)
 	}
 	return e
@@ -198,7 +198,7 @@ var onlyReal = map[string]func(*rig){
 	"no rights by default": func(r *rig) {
 		said := newRecorder()
 		a := attemptOf(job.Container{Shell: `grep -E "^(CapEff|CapPrm|CapBnd|NoNewPrivs)" /proc/self/status | tr -d " \t"`})
-		r.Executor.Run(r.Context(), a, said.output())
+		r.Run(r.Context(), a, said.output())
 		const none = "0000000000000000"
 		if out, errors := said.texts(); out != "CapPrm:"+none+"\nCapEff:"+none+"\nCapBnd:"+none+"\nNoNewPrivs:1\n" {
 			r.Errorf("a container has\n%s%s", out, errors)
@@ -206,7 +206,7 @@ var onlyReal = map[string]func(*rig){
 	},
 	"killed for its memory": func(r *rig) {
 		a := attemptOf(job.Container{Shell: `x=$(head -c 300000000 /dev/zero | tr '\0' x); echo survived`, Limits: &job.ContainerLimits{Memory: 32 << 20}})
-		got := r.Executor.Run(r.Context(), a, executor.Output{})
+		got := r.Run(r.Context(), a, executor.Output{})
 		if got.Outcome != job.OutcomeFailed || codeOf(got) != 137 || got.Reason.Code() != "over_memory" && got.Reason.Code() != "likely_over_memory" || !strings.Contains(got.Reason.String(), "32MiB") {
 			r.Errorf("got %+v (%s)", got, got.Reason)
 		}
@@ -219,7 +219,7 @@ var onlyReal = map[string]func(*rig){
 		})
 		a.WantsResult = true
 		said := newRecorder()
-		got := r.Executor.Run(r.Context(), a, said.output())
+		got := r.Run(r.Context(), a, said.output())
 		if out, errors := said.texts(); string(got.Value) != `{"who":"1000:1001 text"}` || out != "" {
 			r.Errorf("got %+v (%s), %s, %q, %q", got, got.Reason, got.Value, out, errors)
 		}
@@ -230,7 +230,7 @@ var onlyReal = map[string]func(*rig){
 			a := attemptOf(job.Container{Shell: command, User: user})
 			a.Run.Parent, a.Together = flow, true
 			said := newRecorder()
-			if got := r.Executor.Run(r.Context(), a, said.output()); got.Outcome != job.OutcomeSucceeded {
+			if got := r.Run(r.Context(), a, said.output()); got.Outcome != job.OutcomeSucceeded {
 				_, errors := said.texts()
 				r.Errorf("as user %s: %+v (%s), %s", user, got, got.Reason, errors)
 			}
@@ -266,7 +266,7 @@ func TestRealEnginesRunContainers(t *testing.T) {
 				a := attemptOf(job.Container{Shell: "echo ready; sleep 3; echo end; exit 9"})
 				said := newRecorder()
 				done := make(chan executor.Result, 1)
-				go func() { done <- r.Executor.Run(t.Context(), a, said.output()) }()
+				go func() { done <- r.Run(t.Context(), a, said.output()) }()
 				said.until(t, "ready")
 				e.kill(syscall.SIGKILL)
 				file := filepath.Join(e.dir, "run", "containerd", "containerd.pid") // of dockerd

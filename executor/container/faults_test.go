@@ -33,7 +33,7 @@ func specOf(t *testing.T, settings container.Settings, c job.Container) engine.S
 	said := newRecorder()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	done := make(chan executor.Result, 1)
-	go func() { done <- r.Executor.Run(ctx, a, said.output()) }()
+	go func() { done <- r.Run(ctx, a, said.output()) }()
 	said.until(t, "ready")
 	s.mu.Lock()
 	var spec engine.Spec
@@ -87,18 +87,18 @@ func TestANodeRefusesImagesAndNamespaces(t *testing.T) {
 		"docker.io/x/alpine":     {"docker.io/library/*"},
 	} {
 		r := newRig(t, s.socket, container.Settings{Images: patterns})
-		if got := r.Executor.Run(t.Context(), attemptOf(job.Container{Image: image}), executor.Output{}); got.Reason.Code() != "container_not_allowed" {
+		if got := r.Run(t.Context(), attemptOf(job.Container{Image: image}), executor.Output{}); got.Reason.Code() != "container_not_allowed" {
 			t.Errorf("%s with %v: %+v (%s)", image, patterns, got, got.Reason)
 		}
 	}
 	for image, pattern := range map[string]string{"alpine:3": "docker.io/library/*", "registry.example.com/a:1": "registry.*/a:*", "alpine": "alpine", "x/y": "*"} {
 		r := newRig(t, s.socket, container.Settings{Images: []string{pattern}})
-		if got := r.Executor.Run(t.Context(), attemptOf(job.Container{Image: image, Pull: job.PullNever}), executor.Output{}); got.Reason.Code() != "no_image" {
+		if got := r.Run(t.Context(), attemptOf(job.Container{Image: image, Pull: job.PullNever}), executor.Output{}); got.Reason.Code() != "no_image" {
 			t.Errorf("%s with %s: %+v (%s)", image, pattern, got, got.Reason)
 		}
 	}
 	r := newRig(t, s.socket, container.Settings{Namespaces: []string{"team-a"}})
-	if got := r.Executor.Run(t.Context(), attemptOf(job.Container{}), executor.Output{}); got.Reason.Code() != "container_not_allowed" {
+	if got := r.Run(t.Context(), attemptOf(job.Container{}), executor.Output{}); got.Reason.Code() != "container_not_allowed" {
 		t.Errorf("another namespace: %+v (%s)", got, got.Reason)
 	}
 }
@@ -120,7 +120,7 @@ func TestAnImageIsPulledWithTheLoginOfItsRegistry(t *testing.T) {
 		began := false
 		a.Start = func() error { began = true; return nil }
 		said := newRecorder()
-		got := r.Executor.Run(t.Context(), a, said.output())
+		got := r.Run(t.Context(), a, said.output())
 		if want == "registry_secret" {
 			if got.Reason.Code() != want || began {
 				t.Errorf("%q: %+v (%s)", secret, got, got.Reason)
@@ -178,7 +178,7 @@ func TestAContainerSurvivesAnOutageOfItsEngine(t *testing.T) {
 	a := attemptOf(job.Container{Shell: `echo before; while [ ! -e "$GATE" ]; do sleep 0.02; done; echo after; exit 7`, Env: map[string]string{"GATE": gate}})
 	said := newRecorder()
 	done := make(chan executor.Result, 1)
-	go func() { done <- r.Executor.Run(t.Context(), a, said.output()) }()
+	go func() { done <- r.Run(t.Context(), a, said.output()) }()
 	said.until(t, "before\n")
 	s.stop()
 	if err := os.WriteFile(gate, nil, 0o600); err != nil {
@@ -202,7 +202,7 @@ func TestTheEndOfAContainerIsUnknownWithoutItsEngine(t *testing.T) {
 	said := newRecorder()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	done := make(chan executor.Result, 1)
-	go func() { done <- r.Executor.Run(ctx, a, said.output()) }()
+	go func() { done <- r.Run(ctx, a, said.output()) }()
 	said.until(t, "ready")
 	s.stop()
 	cancel(executor.ErrTimeout)
@@ -222,7 +222,7 @@ func TestARefusalOfTheEngineIsTheReason(t *testing.T) {
 	s := newStandIn(t)
 	s.refuse = "no space left on device"
 	r := newRig(t, s.socket, container.Settings{})
-	if got := r.Executor.Run(t.Context(), attemptOf(job.Container{Shell: "true"}), executor.Output{}); got.Outcome != job.OutcomeFailed || !strings.Contains(got.Reason.String(), "no space left on device") {
+	if got := r.Run(t.Context(), attemptOf(job.Container{Shell: "true"}), executor.Output{}); got.Outcome != job.OutcomeFailed || !strings.Contains(got.Reason.String(), "no space left on device") {
 		t.Errorf("got %+v (%s)", got, got.Reason)
 	}
 	r.nothingLeft()
@@ -255,6 +255,7 @@ func TestTheWatchdogKnowsEachContainer(t *testing.T) {
 		watch := &journal{fenced: fenced}
 		e := container.New(container.Config{Engine: engine.New(s.socket), Node: "n", Watch: watch})
 		got := e.Run(t.Context(), attemptOf(job.Container{Shell: "exit 137"}), executor.Output{})
+		got.Release()
 		e.Close()
 		if !slices.Equal(watch.calls, []string{"spawning belfry-", "ended"}) {
 			t.Errorf("the watchdog was called %q", watch.calls)
@@ -276,7 +277,7 @@ func TestAContainerThatStartsWithoutAnAnswerIsFollowed(t *testing.T) {
 		panic(http.ErrAbortHandler)
 	}
 	said := newRecorder()
-	got := r.Executor.Run(t.Context(), attemptOf(job.Container{Shell: "echo ran; exit 6"}), said.output())
+	got := r.Run(t.Context(), attemptOf(job.Container{Shell: "echo ran; exit 6"}), said.output())
 	if out, _ := said.texts(); codeOf(got) != 6 || out != "ran\n" {
 		t.Errorf("got %+v (%s), %q", got, got.Reason, out)
 	}
@@ -295,7 +296,7 @@ func TestAnAttemptThatEndsWhileItsImageIsPulledMayRunElsewhere(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		a := attemptOf(job.Container{Image: endless})
 		a.Start = func() error { cancel(cause); return nil }
-		if got := r.Executor.Run(ctx, a, executor.Output{}); got.Outcome != want.outcome || got.Unstarted != want.unstarted {
+		if got := r.Run(ctx, a, executor.Output{}); got.Outcome != want.outcome || got.Unstarted != want.unstarted {
 			t.Errorf("%v: %+v (%s)", cause, got, got.Reason)
 		}
 	}

@@ -73,9 +73,17 @@ func (r *attempt) follow(ctx context.Context) executor.Result {
 	}
 	r.drain(ctx, finished, stopReading, e.gone)
 	r.match.End()
-	defer r.remove(ctx)
 	fenced := r.config.Watch.Fenced(r.watched)
-	r.config.Watch.Ended(r.watched)
+	result := r.concluded(ctx, e, fenced)
+	result.Release = func() {
+		r.config.Watch.Ended(r.watched)
+		r.remove(ctx)
+	}
+	return result
+}
+
+// concluded returns the result of an attempt whose container has ended.
+func (r *attempt) concluded(ctx context.Context, e end, fenced bool) executor.Result {
 	if fenced && r.asked.IsZero() && r.killed.IsZero() {
 		ending := reason.ContainerGone.Of()
 		if !e.gone {

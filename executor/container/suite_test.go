@@ -48,6 +48,15 @@ func newRig(t *testing.T, socket string, settings container.Settings) *rig {
 	}
 }
 
+// Run runs an attempt whose result is then kept.
+func (r *rig) Run(ctx context.Context, a executor.Attempt, out executor.Output) executor.Result {
+	got := r.Executor.Run(ctx, a, out)
+	if got.Release != nil {
+		got.Release()
+	}
+	return got
+}
+
 // recorder is the output of an attempt.
 type recorder struct {
 	mu          sync.Mutex
@@ -149,7 +158,7 @@ var suite = map[string]func(*rig){
 	"output, environment and exit code": func(r *rig) {
 		a := attemptOf(job.Container{Shell: "echo to out $A $BELFRY_ATTEMPT; echo to err >&2; exit 3", Env: map[string]string{"A": "b c"}})
 		said := newRecorder()
-		got := r.Executor.Run(r.Context(), a, said.output())
+		got := r.Run(r.Context(), a, said.output())
 		out, errors := said.texts()
 		if got.Outcome != job.OutcomeFailed || codeOf(got) != 3 || got.Reason.String() != "exit status 3" || out != "to out b c 1\n" || errors != "to err\n" {
 			r.Errorf("got %+v (%s), %q, %q", got, got.Reason, out, errors)
@@ -159,7 +168,7 @@ var suite = map[string]func(*rig){
 	"command and arguments": func(r *rig) {
 		a := attemptOf(job.Container{Command: []string{"echo", "{{ .Attempt }}"}, Args: []string{"$HOME", "a  b"}})
 		said := newRecorder()
-		if got := r.Executor.Run(r.Context(), a, said.output()); got.Outcome != job.OutcomeSucceeded {
+		if got := r.Run(r.Context(), a, said.output()); got.Outcome != job.OutcomeSucceeded {
 			r.Errorf("got %+v (%s)", got, got.Reason)
 		}
 		if out, _ := said.texts(); out != "1 $HOME a  b\n" {
@@ -167,7 +176,7 @@ var suite = map[string]func(*rig){
 		}
 	},
 	"a program that does not exist": func(r *rig) {
-		got := r.Executor.Run(r.Context(), attemptOf(job.Container{Command: []string{"no-such-program"}}), executor.Output{})
+		got := r.Run(r.Context(), attemptOf(job.Container{Command: []string{"no-such-program"}}), executor.Output{})
 		if got.Outcome != job.OutcomeFailed || codeOf(got) != 127 || got.Reason.Code() != "engine_refused" {
 			r.Errorf("got %+v (%s)", got, got.Reason)
 		}
@@ -176,7 +185,7 @@ var suite = map[string]func(*rig){
 	"files and result": func(r *rig) {
 		a := attemptOf(job.Container{Shell: `echo "rows=$(cat "$IN")" > "$BELFRY_RESULT"`, Files: map[string]string{"IN": "12"}})
 		a.WantsResult = true
-		got := r.Executor.Run(r.Context(), a, executor.Output{})
+		got := r.Run(r.Context(), a, executor.Output{})
 		if got.Outcome != job.OutcomeSucceeded || string(got.Value) != `{"rows":"12"}` {
 			r.Errorf("got %+v (%s), %s", got, got.Reason, got.Value)
 		}
@@ -190,7 +199,7 @@ var suite = map[string]func(*rig){
 			said.until(r.T, "ready")
 			cancel(&executor.Cancelled{By: "ann"})
 		}()
-		got := r.Executor.Run(ctx, a, said.output())
+		got := r.Run(ctx, a, said.output())
 		if got.Outcome != job.OutcomeCancelled || codeOf(got) != 5 || !strings.Contains(got.Reason.String(), "cancelled by ann: SIGINT after ") {
 			r.Errorf("got %+v (%s)", got, got.Reason)
 		}
@@ -208,7 +217,7 @@ var suite = map[string]func(*rig){
 			said.until(r.T, "ready")
 			cancel(executor.ErrTimeout)
 		}()
-		got := r.Executor.Run(ctx, a, said.output())
+		got := r.Run(ctx, a, said.output())
 		if got.Outcome != job.OutcomeTimedOut || !strings.Contains(got.Reason.String(), "SIGKILL") {
 			r.Errorf("got %+v (%s)", got, got.Reason)
 		}
@@ -223,7 +232,7 @@ var suite = map[string]func(*rig){
 			said.until(r.T, "ready")
 			cancel(executor.ErrFenced)
 		}()
-		if got := r.Executor.Run(ctx, a, said.output()); got.Outcome != job.OutcomeLost {
+		if got := r.Run(ctx, a, said.output()); got.Outcome != job.OutcomeLost {
 			r.Errorf("got %+v (%s)", got, got.Reason)
 		}
 		r.nothingLeft()
@@ -236,7 +245,7 @@ var suite = map[string]func(*rig){
 			first.until(r.T, "line 6\n")
 			cancel(executor.ErrCarried)
 		}()
-		left := r.Executor.Run(ctx, a, first.output())
+		left := r.Run(ctx, a, first.output())
 		if left.CarryOver == nil {
 			r.Fatalf("it was not left: %+v (%s)", left, left.Reason)
 		}
@@ -245,7 +254,7 @@ var suite = map[string]func(*rig){
 		if err := r.Collect(r.Context()); err != nil {
 			r.Error(err)
 		}
-		got := r.Executor.Run(r.Context(), a, second.output())
+		got := r.Run(r.Context(), a, second.output())
 		one, _ := first.texts()
 		two, _ := second.texts()
 		if codeOf(got) != 4 || one+two != "line 1\nline 2\nline 3\nline 4\nline 5\nline 6\nend\n" {
@@ -253,11 +262,62 @@ var suite = map[string]func(*rig){
 		}
 		r.nothingLeft()
 	},
+	"the next process finds what a dead one has left": func(r *rig) {
+		a := attemptOf(job.Container{Shell: `trap "echo asked; exit 5" INT; for i in 1 2 3; do echo line $i; done; echo x=1 > "$BELFRY_RESULT"; while [ ! -e /nowhere ]; do sleep 0.05; done`, StopSignal: "SIGINT"})
+		a.WantsResult, a.Kept = true, true
+		first, second := newRecorder(), newRecorder()
+		ctx, cancel := context.WithCancelCause(r.Context())
+		go func() {
+			first.until(r.T, "line 3\n")
+			cancel(executor.ErrCarried) // it is left as if the process had died
+		}()
+		r.Run(ctx, a, first.output())
+		r.Expect(a.Run.ID, a.Number)
+		a.CarryOver = executor.Anew
+		ctx, cancel = context.WithCancelCause(r.Context())
+		go func() {
+			second.until(r.T, "line 3\n")
+			cancel(&executor.Cancelled{By: "ann"})
+		}()
+		got := r.Run(ctx, a, second.output())
+		if out, _ := second.texts(); got.Outcome != job.OutcomeCancelled || codeOf(got) != 5 || out != "line 1\nline 2\nline 3\nasked\n" {
+			r.Errorf("got %+v (%s), %q", got, got.Reason, out)
+		}
+		r.nothingLeft()
+	},
+	"the result of an ended container waits for the next process": func(r *rig) {
+		a := attemptOf(job.Container{Shell: `echo done; echo x=1 > "$BELFRY_RESULT"`})
+		a.WantsResult, a.Kept = true, true
+		first := r.Executor.Run(r.Context(), a, executor.Output{}) // and the process dies before it has kept the result
+		a.CarryOver = executor.Anew
+		said := newRecorder()
+		got := r.Run(r.Context(), a, said.output())
+		if out, _ := said.texts(); first.Outcome != job.OutcomeSucceeded || got.Outcome != job.OutcomeSucceeded || string(got.Value) != `{"x":"1"}` || out != "done\n" {
+			r.Errorf("first %+v, then %+v (%s), %s, %q", first, got, got.Reason, got.Value, out)
+		}
+		first.Release()
+		if again := r.Run(r.Context(), a, executor.Output{}); again.Outcome != job.OutcomeLost || again.Reason.Code() != "container_gone" {
+			r.Errorf("after its removal: %+v (%s)", again, again.Reason)
+		}
+		r.nothingLeft()
+	},
+	"a container that had not started is not started by the next process": func(r *rig) {
+		a := attemptOf(job.Container{Shell: "true"})
+		a.Kept, a.CarryOver = true, executor.Anew
+		spec := &engine.Spec{Image: testImage, Entrypoint: []string{"/bin/sh", "-c"}, Cmd: []string{"true"}, Labels: map[string]string{"io.belfry.node": r.node}}
+		if err := r.engine.Create(r.Context(), fmt.Sprintf("belfry-%s-1", a.Run.ID), spec); err != nil {
+			r.Fatal(err)
+		}
+		if got := r.Run(r.Context(), a, executor.Output{}); got.Outcome != job.OutcomeLost || got.Reason.Code() != "container_unbegun" || got.Unstarted {
+			r.Errorf("got %+v (%s)", got, got.Reason)
+		}
+		r.nothingLeft()
+	},
 	"long output is complete and in order": func(r *rig) {
 		const lines = 20_000
 		a := attemptOf(job.Container{Shell: fmt.Sprintf("seq %d", lines)})
 		said := newRecorder()
-		if got := r.Executor.Run(r.Context(), a, said.output()); got.Outcome != job.OutcomeSucceeded {
+		if got := r.Run(r.Context(), a, said.output()); got.Outcome != job.OutcomeSucceeded {
 			r.Errorf("got %+v (%s)", got, got.Reason)
 		}
 		var want strings.Builder
@@ -275,7 +335,7 @@ var suite = map[string]func(*rig){
 	"a line longer than a frame": func(r *rig) {
 		a := attemptOf(job.Container{Shell: `head -c 100000 /dev/zero | tr '\0' x; echo; echo end`})
 		said := newRecorder()
-		r.Executor.Run(r.Context(), a, said.output())
+		r.Run(r.Context(), a, said.output())
 		if out, _ := said.texts(); out != strings.Repeat("x", 100000)+"\nend\n" {
 			r.Errorf("the output has %d bytes and ends in %q", len(out), out[max(0, len(out)-40):])
 		}
@@ -283,7 +343,7 @@ var suite = map[string]func(*rig){
 	"the output must match": func(r *rig) {
 		a := attemptOf(job.Container{Shell: "echo ok"})
 		a.Job.Policy.Success = &job.Success{Match: "^done$"}
-		if got := r.Executor.Run(r.Context(), a, executor.Output{}); got.Outcome != job.OutcomeFailed || got.Reason.Code() != "output_unmatched" {
+		if got := r.Run(r.Context(), a, executor.Output{}); got.Outcome != job.OutcomeFailed || got.Reason.Code() != "output_unmatched" {
 			r.Errorf("got %+v (%s)", got, got.Reason)
 		}
 	},
@@ -292,7 +352,7 @@ var suite = map[string]func(*rig){
 		for _, command := range []string{`echo from the first > "$BELFRY_FLOW_DIR/file"`, `[ "$(cat file)" = "from the first" ]`} {
 			a := attemptOf(job.Container{Shell: command})
 			a.Run.Parent, a.Together = flow, true
-			if got := r.Executor.Run(r.Context(), a, executor.Output{}); got.Outcome != job.OutcomeSucceeded {
+			if got := r.Run(r.Context(), a, executor.Output{}); got.Outcome != job.OutcomeSucceeded {
 				r.Errorf("%s: %+v (%s)", command, got, got.Reason)
 			}
 		}
@@ -321,12 +381,12 @@ var suite = map[string]func(*rig){
 			said.until(r.T, "ready")
 			cancel(executor.ErrCarried)
 		}()
-		r.Executor.Run(ctx, left, said.output())
+		r.Run(ctx, left, said.output())
 		live := attemptOf(job.Container{Shell: "echo ready; exec sleep 1000"})
 		saidLive := newRecorder()
 		liveCtx, end := context.WithCancelCause(r.Context())
 		done := make(chan executor.Result, 1)
-		go func() { done <- r.Executor.Run(liveCtx, live, saidLive.output()) }()
+		go func() { done <- r.Run(liveCtx, live, saidLive.output()) }()
 		saidLive.until(r.T, "ready")
 		if err := r.Collect(r.Context()); err != nil {
 			r.Error(err)
@@ -351,19 +411,19 @@ var suite = map[string]func(*rig){
 			}
 		}()
 		// The engine may still report how it ended.
-		if got := r.Executor.Run(r.Context(), a, said.output()); got.Outcome != job.OutcomeFailed || got.Reason.Code() != "container_gone" && got.Reason.Code() != "killed_by_others" {
+		if got := r.Run(r.Context(), a, said.output()); got.Outcome != job.OutcomeFailed || got.Reason.Code() != "container_gone" && got.Reason.Code() != "killed_by_others" {
 			r.Errorf("got %+v (%s)", got, got.Reason)
 		}
 	},
 	"an image that is not there is not pulled": func(r *rig) {
-		got := r.Executor.Run(r.Context(), attemptOf(job.Container{Image: "localhost/none:1", Pull: job.PullNever}), executor.Output{})
+		got := r.Run(r.Context(), attemptOf(job.Container{Image: "localhost/none:1", Pull: job.PullNever}), executor.Output{})
 		if got.Outcome != job.OutcomeFailed || got.Reason.Code() != "no_image" {
 			r.Errorf("got %+v (%s)", got, got.Reason)
 		}
 	},
 	"a pull that fails is seen": func(r *rig) {
 		said := newRecorder()
-		got := r.Executor.Run(r.Context(), attemptOf(job.Container{Image: "127.0.0.1:9/none:1"}), said.output())
+		got := r.Run(r.Context(), attemptOf(job.Container{Image: "127.0.0.1:9/none:1"}), said.output())
 		if _, errors := said.texts(); got.Outcome != job.OutcomeFailed || got.Reason.Code() != "pull_failed" || !strings.Contains(errors, "belfry: pulling 127.0.0.1:9/none:1 failed: ") {
 			r.Errorf("got %+v (%s), %q", got, got.Reason, errors)
 		}
@@ -371,7 +431,7 @@ var suite = map[string]func(*rig){
 	"an attempt that may not start has no effect": func(r *rig) {
 		a := attemptOf(job.Container{Shell: "true"})
 		a.Start = func() error { return fmt.Errorf("too late") }
-		if got := r.Executor.Run(r.Context(), a, executor.Output{}); !got.Unstarted {
+		if got := r.Run(r.Context(), a, executor.Output{}); !got.Unstarted {
 			r.Errorf("got %+v (%s)", got, got.Reason)
 		}
 		r.nothingLeft()
@@ -384,9 +444,9 @@ var suite = map[string]func(*rig){
 			said.until(r.T, "ready")
 			cancel(executor.ErrCarried)
 		}()
-		r.Executor.Run(ctx, a, said.output())
+		r.Run(ctx, a, said.output())
 		a.Job.Run.Container.Shell = "echo again"
-		if got := r.Executor.Run(r.Context(), a, executor.Output{}); got.Outcome != job.OutcomeSucceeded {
+		if got := r.Run(r.Context(), a, executor.Output{}); got.Outcome != job.OutcomeSucceeded {
 			r.Errorf("got %+v (%s)", got, got.Reason)
 		}
 		r.nothingLeft()
@@ -404,7 +464,7 @@ var suite = map[string]func(*rig){
 		}
 		r.Allow(container.Settings{Mounts: []string{allowed}})
 		for source, want := range map[string]bool{"in": true, ".": true, "link": false, "../other": false, "../allowed-not": false, "none": false} {
-			got := r.Executor.Run(r.Context(), attemptOf(job.Container{Shell: "true", Mounts: []string{filepath.Join(allowed, source) + ":/mnt:ro"}}), executor.Output{})
+			got := r.Run(r.Context(), attemptOf(job.Container{Shell: "true", Mounts: []string{filepath.Join(allowed, source) + ":/mnt:ro"}}), executor.Output{})
 			if ok := got.Outcome == job.OutcomeSucceeded; ok != want || !ok && got.Reason.Code() != "container_not_allowed" {
 				r.Errorf("a mount of %s: %+v (%s)", source, got, got.Reason)
 			}

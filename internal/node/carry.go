@@ -41,6 +41,9 @@ func (n *Node) begin(ctx context.Context) (*membership.Member, error) {
 		worker.End(c.Attempts, n.config.Executors) //nolint:contextcheck // they end even if the start is cancelled
 		n.config.CarryOver = nil
 	}
+	if m, err := n.beginAsLeft(ctx); m != nil || err != nil {
+		return m, err
+	}
 	return n.joinAs(ctx, job.ID{})
 }
 
@@ -64,13 +67,18 @@ func (n *Node) carryOver(m *membership.Member, w *worker.Worker) {
 	}
 }
 
-// adopt gives the first worker of this program the attempts of the previous version.
+// adopt gives the first worker of this program the attempts of the previous version or process.
 func (n *Node) adopt(w *worker.Worker) error {
-	c := n.config.CarryOver
-	if c == nil {
-		return nil
+	var list []worker.CarryOver
+	if c := n.config.CarryOver; c != nil {
+		n.config.CarryOver, list = nil, c.Attempts
+		n.config.Log.Info("continuing with the attempts of the version before", "attempts", len(list))
+	} else if len(n.left) > 0 {
+		for i := range n.left {
+			list = append(list, n.left[i].CarryOver)
+		}
+		n.left = nil
+		n.config.Log.Info("continuing with the containers that the previous process has left", "attempts", len(list))
 	}
-	n.config.CarryOver = nil
-	n.config.Log.Info("continuing with the attempts of the version before", "attempts", len(c.Attempts))
-	return w.Adopt(c.Attempts)
+	return w.Adopt(list)
 }

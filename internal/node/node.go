@@ -179,6 +179,8 @@ type Node struct {
 	plannerWake, workerWake chan store.Hint
 	keeperWakes             []chan store.Hint
 	carried                 *CarryOver // attempts that continue without this program; nil for none
+	// left are the containers that an earlier process has left, until the first worker has them.
+	left []worker.Kept
 	// member and worker belong to the present session.
 	member atomic.Pointer[membership.Member]
 	// handlers replace Config.Session's; nil if they do not.
@@ -223,6 +225,7 @@ func New(c Config) (*Node, error) {
 			return nil, err
 		}
 	}
+	n.readLeft()
 	if c.Planning != nil {
 		n.planner = planner.New(planner.Config{
 			Store:      c.Planning,
@@ -420,6 +423,16 @@ func (j journal) Forget(run job.ID, attempt int) {
 	j.watchdog.Forget(watchdog.Key{Run: run, Number: attempt})
 }
 
+// Keep implements [worker.Keeper].
+func (j journal) Keep(run job.ID, attempt int, state []byte) error {
+	return j.watchdog.Keep(watchdog.Key{Run: run, Number: attempt}, state)
+}
+
+// Chunks implements [worker.Keeper].
+func (j journal) Chunks(run job.ID, attempt, below int) {
+	j.watchdog.Chunks(watchdog.Key{Run: run, Number: attempt}, below)
+}
+
 // session works under one session until ctx ends or the session is over. It
 // reports whether to begin another.
 func (n *Node) session(ctx context.Context, stopPlanning func()) (again bool, err error) {
@@ -474,7 +487,7 @@ func (n *Node) newWorker(m *membership.Member) *worker.Worker {
 		Secrets: n.config.Secrets, Wake: n.workerWake, NewID: n.newID, Log: n.config.Log,
 	}
 	if n.config.Watchdog != nil {
-		config.Journal = journal{n.config.Watchdog}
+		config.Journal, config.Keeper = journal{n.config.Watchdog}, journal{n.config.Watchdog}
 	}
 	if n.config.Spool != nil {
 		config.Spool = n.config.Spool

@@ -292,18 +292,19 @@ var (
 
 // Ends of containers.
 var (
-	EngineAway     = one[Words]("engine_away", "the container engine does not answer: {error}", "容器引擎没有应答：{error}", engines)
-	EngineLost     = one[Words]("engine_lost", "the container engine was away for too long, and the container may still run: {error}", "容器引擎失联过久，容器可能仍在运行：{error}", fences)
-	EngineRefused  = one[Words]("engine_refused", "the container engine refuses the container: {error}", "容器引擎拒绝该容器：{error}", change)
-	NotOnNode      = two[string, string]("container_not_allowed", "{what} is not allowed on this node: {setting} in its configuration does not list it", "该节点不允许 {what}：其配置中的 {setting} 未列出", config)
-	NoImage        = one[string]("no_image", "the engine does not have the image {image}, and run.container.pull is never", "引擎没有镜像 {image}，且 run.container.pull 为 never", change)
-	PullFailed     = two[string, Words]("pull_failed", "the image {image} cannot be pulled: {error}", "无法拉取镜像 {image}：{error}", images)
-	LoginUnknown   = one[string]("registry_secret", "the secret {secret} has no login for the registry of the image: it must be USER:PASSWORD, or a config.json with the registry", "密钥 {secret} 中没有该镜像仓库的登录信息：应为 USER:PASSWORD，或包含该仓库的 config.json", change)
-	ContainerGone  = none("container_gone", "the container was removed by another program", "容器已被其他程序删除", output)
-	KilledByOthers = one[why]("killed_by_others", "{why}: SIGKILL that Belfry did not send", "{why}：收到并非 Belfry 发送的 SIGKILL", output)
-	LikelyMemory   = two[why, string]("likely_over_memory", "{why}: SIGKILL that Belfry did not send, probably because it used more memory than {limit}", "{why}：收到并非 Belfry 发送的 SIGKILL，可能使用的内存超过 {limit}", limits)
-	SignalAnswered = four[string, span, why, span]("stop_signal", "{signal} after {after}, {end} {later} later", "{after}后发送 {signal}，再过 {later} {end}", nothing)
-	SignalKilled   = three[string, span, span]("stop_signal_killed", "{signal} after {after}, SIGKILL {later} later", "{after}后发送 {signal}，再过 {later}发送 SIGKILL", nothing)
+	EngineAway       = one[Words]("engine_away", "the container engine does not answer: {error}", "容器引擎没有应答：{error}", engines)
+	EngineLost       = one[Words]("engine_lost", "the container engine was away for too long, and the container may still run: {error}", "容器引擎失联过久，容器可能仍在运行：{error}", fences)
+	EngineRefused    = one[Words]("engine_refused", "the container engine refuses the container: {error}", "容器引擎拒绝该容器：{error}", change)
+	NotOnNode        = two[string, string]("container_not_allowed", "{what} is not allowed on this node: {setting} in its configuration does not list it", "该节点不允许 {what}：其配置中的 {setting} 未列出", config)
+	NoImage          = one[string]("no_image", "the engine does not have the image {image}, and run.container.pull is never", "引擎没有镜像 {image}，且 run.container.pull 为 never", change)
+	PullFailed       = two[string, Words]("pull_failed", "the image {image} cannot be pulled: {error}", "无法拉取镜像 {image}：{error}", images)
+	LoginUnknown     = one[string]("registry_secret", "the secret {secret} has no login for the registry of the image: it must be USER:PASSWORD, or a config.json with the registry", "密钥 {secret} 中没有该镜像仓库的登录信息：应为 USER:PASSWORD，或包含该仓库的 config.json", change)
+	ContainerGone    = none("container_gone", "the container was removed by another program", "容器已被其他程序删除", output)
+	ContainerUnbegun = none("container_unbegun", "its node ended before the container had started", "节点在容器启动之前退出", machine)
+	KilledByOthers   = one[why]("killed_by_others", "{why}: SIGKILL that Belfry did not send", "{why}：收到并非 Belfry 发送的 SIGKILL", output)
+	LikelyMemory     = two[why, string]("likely_over_memory", "{why}: SIGKILL that Belfry did not send, probably because it used more memory than {limit}", "{why}：收到并非 Belfry 发送的 SIGKILL，可能使用的内存超过 {limit}", limits)
+	SignalAnswered   = four[string, span, why, span]("stop_signal", "{signal} after {after}, {end} {later} later", "{after}后发送 {signal}，再过 {later} {end}", nothing)
+	SignalKilled     = three[string, span, span]("stop_signal_killed", "{signal} after {after}, SIGKILL {later} later", "{after}后发送 {signal}，再过 {later}发送 SIGKILL", nothing)
 )
 
 // Ends of Jobs of Kubernetes, and why their pods wait.

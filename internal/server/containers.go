@@ -12,6 +12,7 @@ import (
 
 	"github.com/belfry-cron/belfry/executor/container"
 	"github.com/belfry-cron/belfry/executor/shell"
+	"github.com/belfry-cron/belfry/internal/node/worker"
 	"github.com/belfry-cron/belfry/internal/server/config"
 	"github.com/belfry-cron/belfry/internal/sys/engine"
 	"github.com/belfry-cron/belfry/job"
@@ -44,6 +45,11 @@ func (s *Server) makeContainers(ctx context.Context) error {
 			if outcome, err := c.Attempts[i].Claim.Outcome(); err == nil {
 				s.containers.Expect(outcome.Run.ID, outcome.Run.Attempt)
 			}
+		}
+	}
+	for _, l := range s.watchdog.Left() {
+		if _, err := worker.ReadKept(l.State); err == nil { // otherwise the node ends it
+			s.containers.Expect(l.Key.Run, l.Key.Number)
 		}
 	}
 	if _, err := s.containers.Probe(ctx); err != nil {

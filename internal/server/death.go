@@ -81,7 +81,10 @@ func ReportDeath(ctx context.Context, d watchdog.Dead) {
 	}
 	dead := recovery.DeadSession{Session: d.Session, Ended: d.Ended, Began: func(run job.ID, attempt int) bool {
 		return d.Journal.Began(watchdog.Key{Run: run, Number: attempt})
-	}}
+	}, Replaced: d.Replaced}
+	if d.Keeps() {
+		dead.Kept = d.IsKept
+	}
 	failed := false
 	for wait := reportFirst; ; wait = min(2*wait, reportMost) {
 		err := r.report(ctx, &dead, d.Log)

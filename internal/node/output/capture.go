@@ -55,6 +55,10 @@ type Capture struct {
 	heads     int      // how many of them belong to the first half
 	spare     []byte   // the buffer of a dropped block, for reuse
 
+	replaces int             // the first block replaces the stored chunks below this number
+	number   func(below int) // see NumberChunks
+	numbered int             // the number that it was called with last
+
 	room *shortRoom // nil before the first byte: many functions write nothing
 	// ends has the end of each stream's output in completed blocks, at most endMax.
 	ends [2]end
@@ -101,6 +105,18 @@ type block struct {
 type Summary struct {
 	Bytes, Kept, Lost int64
 }
+
+// NumberChunks has f called before a chunk gets a number, with a number that this and the next ones are
+// below. It is called before the first output.
+func (c *Capture) NumberChunks(f func(below int)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.number, c.numbered = f, c.seq
+}
+
+// numbersAhead is how many chunks get numbers after a call of NumberChunks's function: each may write
+// to a file.
+const numbersAhead = 64
 
 // Stdout returns the writer of the attempt's standard output. Its Write never fails; after
 // Close it does nothing.
@@ -370,6 +386,10 @@ func (c *Capture) pack(b *block) {
 	had := cap(b.data)
 	b.data = compress(b.data)
 	b.packed = true
+	if c.number != nil && c.seq >= c.numbered {
+		c.numbered = c.seq + numbersAhead
+		c.number(c.numbered)
+	}
 	b.seq = c.seq
 	c.seq++
 	if !b.tail {
@@ -380,6 +400,10 @@ func (c *Capture) pack(b *block) {
 
 // chunk returns the chunk of a packed block.
 func (c *Capture) chunk(b *block) Chunk {
+	dropFrom, dropTo := c.dropFrom, c.dropTo
+	if b.number == 0 && c.replaces > 0 {
+		dropFrom, dropTo = 0, c.replaces
+	}
 	return Chunk{
 		Run:      c.run,
 		Attempt:  c.attempt,
@@ -388,8 +412,8 @@ func (c *Capture) chunk(b *block) Chunk {
 		Bytes:    b.bytes,
 		Time:     b.began.Round(0).UTC(),
 		Data:     b.data,
-		DropFrom: c.dropFrom,
-		DropTo:   c.dropTo,
+		DropFrom: dropFrom,
+		DropTo:   dropTo,
 	}
 }
 

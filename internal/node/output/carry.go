@@ -21,6 +21,9 @@ type State struct {
 	DropFrom int    `json:"drop_from,omitempty"`
 	DropTo   int    `json:"drop_to,omitempty"`
 	Heads    int    `json:"heads,omitempty"`
+	// Replaces is set for output that is read again from its beginning: the first block replaces the
+	// stored chunks below this number.
+	Replaces int `json:"replaces,omitempty"`
 	// Kept are the stored blocks of the last half: number, cost and bytes of each.
 	Kept    [][3]int32    `json:"kept,omitempty"`
 	Pending []StoredBlock `json:"pending,omitempty"`
@@ -61,7 +64,7 @@ func (c *Capture) Carry() State {
 	}
 	s := State{
 		Made: c.blockCount, Seq: c.seq, Bytes: c.bytes, Lost: c.lost, HeadLeft: c.headLeft, InTail: c.inTail, TailCost: c.tailCost,
-		DropFrom: c.dropFrom, DropTo: c.dropTo, Heads: c.heads,
+		DropFrom: c.dropFrom, DropTo: c.dropTo, Heads: c.heads, Replaces: c.replaces,
 	}
 	if !c.uncounted {
 		s.Lines, s.InLine = c.lines.ended, c.lines.open
@@ -80,11 +83,18 @@ func (c *Capture) Carry() State {
 	return s
 }
 
+// Anew is the state of a capture whose output is read again from its beginning: its chunks replace the
+// stored ones, whose numbers are below chunks.
+func (c *Collector) Anew(chunks int) State {
+	return State{Seq: chunks, HeadLeft: c.half, Replaces: chunks}
+}
+
 // Resume returns a capture that continues where Carry ended one.
 func (c *Collector) Resume(run job.ID, attempt int, s State) *Capture {
 	capture := c.Capture(run, attempt)
 	capture.blockCount, capture.seq, capture.bytes, capture.lost, capture.headLeft = s.Made, s.Seq, s.Bytes, s.Lost, s.HeadLeft
 	capture.inTail, capture.tailCost, capture.dropFrom, capture.dropTo, capture.heads = s.InTail, s.TailCost, s.DropFrom, s.DropTo, s.Heads
+	capture.replaces = s.Replaces
 	capture.lines, capture.uncounted = lineCount{s.Lines, s.InLine}, s.Bytes > 0 && s.Lines == 0 && s.InLine == 0
 	for _, k := range s.Kept {
 		capture.tailSpans = append(capture.tailSpans, span{k[0], k[1], k[2]})

@@ -78,7 +78,9 @@ func (s *shelf) keep(chunks []output.Chunk) {
 			if c.Seq <= a.last && c.Seq >= a.drop {
 				s.t.Errorf("chunk %d came after %d", c.Seq, a.last)
 			}
-			if n := len(a.chunks); n > 0 && a.chunks[n-1].End() > c.Offset {
+			n := len(a.chunks)
+			replaced := n > 0 && c.DropFrom == 0 && a.chunks[n-1].Seq < c.DropTo // the output is read again
+			if n > 0 && !replaced && a.chunks[n-1].End() > c.Offset {
 				s.t.Errorf("chunk %d overlaps the one before", c.Seq)
 			}
 			a.chunks = append(a.chunks, c)
@@ -741,5 +743,53 @@ func TestNewRefusesBadConfigurations(t *testing.T) {
 	}
 	if _, err := output.New(output.Config{Sink: newShelf(t), Limit: 100}); err == nil {
 		t.Error("a tiny limit")
+	}
+}
+
+func TestOutputThatIsReadAgainReplacesTheStoredOne(t *testing.T) {
+	for _, lines := range []int{1, 3000} {
+		synctest.Test(t, func(t *testing.T) {
+			shelf := newShelf(t)
+			config := output.Config{Sink: shelf, Limit: 64 << 10}
+			below := 0
+			write := func(c *output.Capture, lines int) {
+				c.NumberChunks(func(b int) { below = b })
+				for i := range lines {
+					fmt.Fprintf(c.Stdout(), "line %d of the output\n", i)
+					if i%500 == 0 {
+						time.Sleep(time.Second)
+					}
+				}
+			}
+			first := collector(t, config)
+			stop, c := start(first), first.Capture(run1, 1)
+			write(c, lines-lines/3)
+			time.Sleep(time.Second)
+			stop() // and the process is killed
+			for _, chunk := range shelf.chunks(run1) {
+				if chunk.Seq >= below {
+					t.Errorf("chunk %d has a number that was not told; told was %d", chunk.Seq, below)
+				}
+			}
+			next := collector(t, config)
+			stop, c = start(next), next.Resume(run1, 1, next.Anew(below))
+			write(c, lines)
+			chunks, _ := c.Close()
+			stop()
+			shelf.mu.Lock()
+			shelf.keep(chunks)
+			shelf.mu.Unlock()
+			var text []byte
+			reader := output.Reader{}
+			for _, chunk := range shelf.chunks(run1) {
+				var err error
+				if text, err = reader.Append(text, &chunk); err != nil {
+					t.Error(err)
+				}
+			}
+			if got := string(text); strings.Count(got, "line 0 of") != 1 || strings.Count(got, fmt.Sprintf("line %d of", lines-1)) != 1 || strings.Contains(got, "missing") != (lines > 1) {
+				t.Errorf("of %d lines the store has\n%.200s … %s", lines, got, got[max(0, len(got)-200):])
+			}
+		})
 	}
 }

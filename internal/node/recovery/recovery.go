@@ -52,12 +52,32 @@ type DeadSession struct {
 	// Ended is closed when the processes of its attempts have ended; until then none is lost and
 	// each holds its slot. Nil: none runs.
 	Ended <-chan struct{}
+	// Kept reports whether the next process of the node continues an attempt, under the same session:
+	// then the session does not leave. Nil: none is kept.
+	Kept func(run job.ID, attempt int) bool
+	// Replaced reports, once Ended is closed, whether that process has begun: from then on the session
+	// is not the dead process's any more. Nil: none begins.
+	Replaced func() bool
 }
 
-// Recovered lists the attempts that were released, and the runs that were lost.
+// isReplaced reports whether another process continues the session.
+func (d *DeadSession) isReplaced() bool {
+	if d.Replaced == nil {
+		return false
+	}
+	select {
+	case <-d.Ended:
+		return d.Replaced()
+	default:
+		return false // it waits for the commands of this one
+	}
+}
+
+// Recovered lists the attempts that were released, the runs that were lost, and those that another
+// process continues.
 type Recovered struct {
-	GivenBack []store.Attempt
-	Lost      []store.Run
+	GivenBack  []store.Attempt
+	Lost, Kept []store.Run
 }
 
 // lookAgain is when the store is read again: a claim sent before the death may be committed after
@@ -66,18 +86,25 @@ var lookAgain = []time.Duration{100 * time.Millisecond, 400 * time.Millisecond, 
 
 // Recover settles the session's attempts in the store now.
 func (d *DeadSession) Recover(ctx context.Context, s Store) (settled Recovered, err error) {
-	// From now on no claim is accepted, and other nodes take the unclaimed runs.
-	if err := s.Leave(ctx, d.Session); err != nil && !errors.Is(err, store.ErrSessionOver) {
-		return settled, fmt.Errorf("leave for session %s: %w", d.Session, err)
+	if d.Kept == nil {
+		// From now on no claim is accepted, and other nodes take the unclaimed runs.
+		if err := s.Leave(ctx, d.Session); err != nil && !errors.Is(err, store.ErrSessionOver) {
+			return settled, fmt.Errorf("leave for session %s: %w", d.Session, err)
+		}
 	}
 	runs, err := s.Mine(ctx, d.Session)
 	if err != nil {
 		return settled, err
 	}
+	if d.isReplaced() { // asked after the list was read, which may have its claims
+		return settled, nil
+	}
 	var lost []store.Run
 	var unbegun []store.Attempt
 	for i := range runs {
-		if d.Began(runs[i].ID, runs[i].Attempt) {
+		if d.Kept != nil && d.Kept(runs[i].ID, runs[i].Attempt) {
+			settled.Kept = append(settled.Kept, runs[i])
+		} else if d.Began(runs[i].ID, runs[i].Attempt) {
 			lost = append(lost, runs[i])
 		} else {
 			unbegun = append(unbegun, runs[i].Present())

@@ -200,3 +200,31 @@ func TestSettledRunsStayUnchanged(t *testing.T) {
 		}
 	})
 }
+
+// The next process continues the session, so it must not leave, and its later claims are its own.
+func TestKeptAttemptsGoOnUnderTheirSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		ended := make(chan struct{})
+		close(ended)
+		replaced := false
+		w.dead.Ended, w.dead.Replaced = ended, func() bool { return replaced }
+		w.dead.Kept = func(run job.ID, _ int) bool { return run == begun }
+		settled, err := w.dead.Recover(t.Context(), w)
+		w.must(err)
+		w.want(begun, "running")
+		w.want(unbegun, "ready")
+		if len(settled.Kept) != 1 || settled.Kept[0].ID != begun || len(settled.Lost) != 0 {
+			t.Errorf("settled were %+v", settled)
+		}
+		replaced = true
+		w.claim(job.ID{1}, unbegun, job.ID{9}) // refused if the session leaves
+		_, err = w.dead.Recover(t.Context(), w)
+		w.must(err)
+		w.want(unbegun, "running")
+		replaced, w.dead.Kept = false, nil // the process has not come back
+		_, err = w.dead.Recover(t.Context(), w)
+		w.must(err)
+		w.want(begun, "lost")
+	})
+}

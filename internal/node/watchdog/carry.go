@@ -27,13 +27,13 @@ func (n *Node) Carry() (*CarryOver, error) {
 	n.mu.Unlock()
 	n.stop()
 	<-n.stopped
-	if n.left == nil {
+	if n.stays == nil {
 		return nil, errors.Join(errors.New("carry the watchdog over: it is being restarted"), n.table.file.Close())
 	}
-	c := &CarryOver{PID: n.left.cmd.Process.Pid}
+	c := &CarryOver{PID: n.stays.cmd.Process.Pid}
 	var err error
 	if c.Journal, err = fdpass.Keep(n.table.file); err == nil {
-		c.Pipe, err = fdpass.Keep(n.left.in)
+		c.Pipe, err = fdpass.Keep(n.stays.in)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("carry the watchdog over: %w", err)

@@ -17,7 +17,7 @@ type child struct {
 	// answers is signalled after an answer of the watchdog; several answers may be one signal.
 	answers chan struct{}
 	exited  chan struct{} // closed once it has ended and been reaped
-	// buried is closed once it has ended all attempts, and reports the rest.
+	// buried is closed once it has ended all attempts but kept ones, and reports the rest.
 	buried chan struct{}
 	isLeft atomic.Bool // it outlives this process
 }
@@ -109,7 +109,7 @@ func (c *child) end() {
 	}
 }
 
-// leave is end for a watchdog that must report to the store: it returns when all attempts have
+// leave is end for a watchdog that must report to the store or keeps containers: it returns when all attempts have
 // ended, and the watchdog outlives this process by the time of its report.
 func (c *child) leave() {
 	c.isLeft.Store(true)

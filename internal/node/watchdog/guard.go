@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -28,15 +29,19 @@ type Dead struct {
 	// Session is the last that it had.
 	Session job.ID
 	Journal Journal
-	// Ended is closed when no process of its commands remains.
+	// Ended is closed when no process of its commands remains, but for kept containers: see
+	// [Dead.IsKept].
 	Ended <-chan struct{}
 	// Replaced reports whether another node uses the folder and makes the report itself. Call it
 	// only when [Ended] is closed.
 	Replaced func() bool
 	Log      func(text string)
+
+	kept map[Key]bool
 }
 
-// Report reports a dead node to the store. Its context ends when it has taken too long.
+// Report reports a dead node to the store. Its context ends when it has taken too long. It is called
+// again when kept containers have ended because the node has not come back.
 type Report func(ctx context.Context, d Dead)
 
 // Main is the watchdog's process, started with [Argument] by a [Node]: a program that can be a
@@ -135,6 +140,8 @@ type guard struct {
 	heard time.Duration
 	// asked is when each attempt past its fence was signalled to end.
 	asked map[Key]time.Duration
+	// locking protects the lock of the journal while the report asks for it.
+	locking sync.Mutex
 	// unreadable is set while the journal cannot be read, to log that once.
 	unreadable bool
 }
@@ -241,27 +248,36 @@ func (g *guard) bury(settings []byte, report Report, out io.Writer) {
 	}
 	reported := make(chan struct{})
 	ended := make(chan struct{})
-	go func() {
-		defer close(reported)
+	tell := func(kept map[Key]bool) {
 		if report == nil || len(settings) == 0 || g.session.IsZero() {
 			return
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), reportFor)
 		defer cancel()
 		report(ctx, Dead{
-			Settings: settings, Session: g.session, Journal: newJournal(complete, slots), Ended: ended, Replaced: g.replaced, Log: g.log,
+			Settings: settings, Session: g.session, Journal: newJournal(complete, slots), Ended: ended, Replaced: g.replaced, Log: g.log, kept: kept,
 		})
+	}
+	go func() {
+		defer close(reported)
+		tell(keys(slots))
 	}()
-	end(g.table, slots, g.log)
+	end(g.table, others(slots), g.log)
 	// The next node need not wait for the report.
-	_ = syscall.Flock(int(g.table.file.Fd()), syscall.LOCK_UN)
+	unlock(g.table.file)
 	_, _ = out.Write([]byte{saysBuried}) // for a stopping node, which does not wait for the report
 	close(ended)
+	again := g.keep(slots)
 	<-reported
+	if again {
+		tell(nil)
+	}
 }
 
 // replaced reports whether another node has the journal.
 func (g *guard) replaced() bool {
+	g.locking.Lock()
+	defer g.locking.Unlock()
 	fd := int(g.table.file.Fd())
 	err := syscall.Flock(fd, syscall.LOCK_SH|syscall.LOCK_NB)
 	if err == nil {

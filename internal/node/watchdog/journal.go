@@ -25,6 +25,8 @@ const (
 	// slotsMax bounds the attempts in a journal: far more than a machine can run at once, in a file
 	// of 32 MiB.
 	slotsMax = 1 << 16
+	// keptAt is the place of Kept in a slot.
+	keptAt = 72 + cgroupMax
 	// cgroupMax is the longest path of a cgroup that fits into a slot.
 	cgroupMax = slotSize - 128
 	// markSize is the size of the watchdog's part at the end of a slot, and sumSize of the checksum
@@ -68,6 +70,9 @@ type Entry struct {
 	// ended; 0 for never.
 	Fence time.Duration
 
+	// Kept is set for a container that the next node on the machine can continue to follow.
+	Kept bool
+
 	// announced and spawned are readings of the boot clock, between which the
 	// process began: another one that got its number began later.
 	announced, spawned time.Duration
@@ -108,14 +113,22 @@ type slot struct {
 	index int
 }
 
-// writeHeader writes the boot of the journal, and whether it is complete.
-func (t table) writeHeader(boot string, complete bool) error {
+// header is the state of the journal as a whole.
+type header struct {
+	boot     string
+	complete bool
+	// renewed is the last renewal, for the next node if the watchdog was killed, too.
+	renewed time.Duration
+}
+
+func (t table) writeHeader(h header) error {
 	var b [headerSize]byte
 	copy(b[:], magic)
-	if complete {
+	if h.complete {
 		b[8] = 1
 	}
-	copy(b[16:64], boot)
+	copy(b[16:64], h.boot)
+	order.PutUint64(b[64:], uint64(h.renewed))
 	seal(b[:])
 	if _, err := t.file.WriteAt(b[:], 0); err != nil {
 		return fmt.Errorf("write the watchdog's journal: %w", err)
@@ -174,6 +187,15 @@ func (k Key) sum() uint32 {
 	return crc32.ChecksumIEEE(order.AppendUint64(append([]byte(nil), k.Run[:]...), uint64(k.Number))) | 1
 }
 
+// renewed returns the last renewal in the header, 0 if there is none.
+func (t table) renewed() time.Duration {
+	var b [headerSize]byte
+	if _, err := t.file.ReadAt(b[:], 0); err != nil || !sealed(b[:]) {
+		return 0
+	}
+	return time.Duration(order.Uint64(b[64:]))
+}
+
 // read returns all entries. A slot that cannot be read counts as free, and then the journal is not
 // complete. The journal of another boot has no entries, since its processes are gone.
 func (t table) read(boot string) (complete bool, slots []slot, err error) {
@@ -222,6 +244,9 @@ func encode(b []byte, e Entry) {
 	copy(b[48:64], e.Run[:])
 	order.PutUint64(b[64:], uint64(e.renewed))
 	copy(b[72:72+cgroupMax], e.Cgroup)
+	if e.Kept {
+		b[keptAt] = 1
+	}
 }
 
 func decode(b []byte) Entry {
@@ -234,6 +259,7 @@ func decode(b []byte) Entry {
 		announced: time.Duration(order.Uint64(b[32:])),
 		spawned:   time.Duration(order.Uint64(b[40:])),
 		renewed:   time.Duration(order.Uint64(b[64:])),
+		Kept:      b[keptAt] == 1,
 	}
 	e.Number = int(order.Uint64(b[8:]))
 	copy(e.Run[:], b[48:64])

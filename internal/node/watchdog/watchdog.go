@@ -87,7 +87,7 @@ type Node struct {
 
 	stop    context.CancelFunc
 	stopped chan struct{} // closed once the supervisor has ended
-	left    *child        // the watchdog that stays after stopped; nil for none
+	stays   *child        // the watchdog that stays after stopped; nil for none
 	// beats wakes the supervisor to send the heartbeat. A full buffer means
 	// that it will.
 	beats chan struct{}
@@ -104,6 +104,9 @@ type Node struct {
 	carrying bool   // another version of the program continues
 	// unsent are closed when the session is on its way to the watchdog.
 	unsent []chan struct{}
+	// kept has the attempts of which there is a file, and left the state of those of an earlier node.
+	kept map[Key]bool
+	left []Left
 }
 
 // Open opens the journal in config.Dir, ends processes of an earlier node, and starts a watchdog.
@@ -120,7 +123,7 @@ func Open(ctx context.Context, config Config) (*Node, error) {
 		config.Command = []string{selfPath(), Argument}
 	}
 	n := &Node{
-		config: config, slots: map[Key]slot{}, stopped: make(chan struct{}), beats: make(chan struct{}, 1),
+		config: config, slots: map[Key]slot{}, kept: map[Key]bool{}, stopped: make(chan struct{}), beats: make(chan struct{}, 1),
 	}
 	var err error
 	if n.boot, err = bootID(); err != nil {
@@ -154,16 +157,17 @@ func (n *Node) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	n.readKept(slots)
 	if n.config.CarryOver == nil {
 		// Usually the watchdog has done this, unless it was killed as well.
-		end(n.table, slots, n.config.Log) //nolint:contextcheck // what is left ends though ctx ends
+		end(n.table, others(slots), n.config.Log) //nolint:contextcheck // what is left ends though ctx ends
 		for i, s := range slots {
-			if s.alive() {
+			if s.alive() && !s.Kept {
 				slots[i].State = Ended
 			}
 		}
 	}
-	n.complete = complete
+	n.complete, n.renewed = complete, n.table.renewed()
 	for _, s := range slots {
 		n.slots[s.Key] = s
 		n.top = max(n.top, s.index+1)
@@ -182,7 +186,7 @@ func (n *Node) begin(ctx context.Context) error {
 		if err := n.table.file.Truncate(0); err != nil {
 			return fmt.Errorf("empty the watchdog's journal: %w", err)
 		}
-		if err := n.table.writeHeader(n.boot, false); err != nil {
+		if err := n.table.writeHeader(header{boot: n.boot, renewed: n.renewed}); err != nil {
 			return err
 		}
 		for _, s := range slots {
@@ -208,6 +212,7 @@ func (n *Node) begin(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	n.config.CarryOver.replace()
+	n.wake() // the fences of kept containers count from the last renewal of the node before
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	n.stop = stop
 	go func() {
@@ -221,12 +226,8 @@ func (n *Node) begin(ctx context.Context) error {
 // belongs to the open file, which the watchdog inherits.
 func lock(ctx context.Context, f *os.File) error {
 	for {
-		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if err == nil {
-			return nil
-		}
-		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
-			return fmt.Errorf("lock the watchdog's journal: %w", err)
+		if locked, err := tryLock(f); err != nil || locked {
+			return err
 		}
 		select {
 		case <-ctx.Done():
@@ -235,6 +236,20 @@ func lock(ctx context.Context, f *os.File) error {
 		}
 	}
 }
+
+// tryLock takes the lock unless another process has it.
+func tryLock(f *os.File) (locked bool, err error) {
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if err == nil {
+		return true, nil
+	}
+	if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
+		return false, fmt.Errorf("lock the watchdog's journal: %w", err)
+	}
+	return false, nil
+}
+
+func unlock(f *os.File) { _ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN) }
 
 // Began reports whether an attempt may have taken effect on this machine, by an earlier node or
 // this one. Call it before Forget.
@@ -248,13 +263,10 @@ func (n *Node) Began(k Key) bool {
 // Reconciled records that every attempt of earlier nodes on this machine is settled in the store.
 // From then on the journal is complete.
 func (n *Node) Reconciled() error {
-	if err := n.table.writeHeader(n.boot, true); err != nil {
-		return err
-	}
 	n.mu.Lock()
+	defer n.mu.Unlock()
 	n.complete = true
-	n.mu.Unlock()
-	return nil
+	return n.table.writeHeader(header{n.boot, n.complete, n.renewed})
 }
 
 // Announce records in the journal that an attempt may take effect. After an error the attempt must
@@ -268,7 +280,7 @@ func (n *Node) Spawning(p executor.Process) error {
 		place = containerPrefix + p.Container
 	}
 	return n.announce(Entry{
-		Key: Key{p.Run, p.Number}, Command: true, Cgroup: place, Grace: p.Grace, Fence: p.Fence,
+		Key: Key{p.Run, p.Number}, Command: true, Cgroup: place, Grace: p.Grace, Fence: p.Fence, Kept: p.Kept,
 	})
 }
 
@@ -373,6 +385,7 @@ func (n *Node) Forget(k Key) {
 	// An entry left in the file is harmless to the next node: the store does not list its
 	// attempt.
 	_ = n.table.write(slot{index: s.index})
+	n.forgetKept(k)
 	n.mu.Lock()
 	n.free = append(n.free, s.index)
 	n.mu.Unlock()
@@ -384,6 +397,7 @@ func (n *Node) Forget(k Key) {
 func (n *Node) Renewed(sent time.Duration) {
 	n.mu.Lock()
 	n.renewed = sent
+	_ = n.table.writeHeader(header{n.boot, n.complete, n.renewed}) // otherwise the next node ends containers too early
 	n.mu.Unlock()
 	n.wake()
 }
@@ -412,11 +426,20 @@ func (n *Node) PID() int {
 	return n.pid
 }
 
-// isReported reports whether the watchdog would report a session after the node's death.
-func (n *Node) isReported() bool {
+// outlives reports whether the watchdog would report a session after the node's death, or keep a
+// container that the node could not end.
+func (n *Node) outlives() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return !n.session.IsZero() && len(n.config.Settings) > 0
+	if !n.session.IsZero() && len(n.config.Settings) > 0 {
+		return true
+	}
+	for _, s := range n.slots {
+		if s.isKept() {
+			return true
+		}
+	}
+	return false
 }
 
 // Close ends the watchdog, which first ends running commands. A watchdog with a session to report
@@ -442,10 +465,10 @@ func (n *Node) supervise(ctx context.Context, c *child) {
 		if ctx.Err() != nil {
 			_ = c.send(n.beat()) // the session to report, if there is one
 			if n.isCarrying() {
-				n.left = c
+				n.stays = c
 				return
 			}
-			if n.isReported() {
+			if n.outlives() {
 				c.leave()
 			} else {
 				c.end()

@@ -655,7 +655,7 @@ func TestDoubtfulJournalIsIncomplete(t *testing.T) {
 		t.Fatal(err)
 	}
 	good := func(tb table) {
-		if err := tb.writeHeader(boot, true); err != nil {
+		if err := tb.writeHeader(header{boot: boot, complete: true}); err != nil {
 			t.Fatal(err)
 		}
 		for i := range 3 {
@@ -671,7 +671,7 @@ func TestDoubtfulJournalIsIncomplete(t *testing.T) {
 		entries  int
 	}{
 		{"whole", func(*os.File) error { return nil }, true, 3},
-		{"of another boot", func(f *os.File) error { return table{f}.writeHeader("another", true) }, false, 0},
+		{"of another boot", func(f *os.File) error { return table{f}.writeHeader(header{boot: "another", complete: true}) }, false, 0},
 		{"with a broken header", func(f *os.File) error { _, err := f.WriteAt([]byte{1}, 30); return err }, false, 0},
 		{"with a broken slot", func(f *os.File) error { _, err := f.WriteAt([]byte{1}, headerSize+slotSize+100); return err }, false, 2},
 		{"cut off", func(f *os.File) error { return f.Truncate(100) }, false, 0},
@@ -747,7 +747,7 @@ func TestAForgedJournalEndsNoProcessOlderThanItsEntry(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := (table{f}).writeHeader(boot, true); err != nil {
+	if err := (table{f}).writeHeader(header{boot: boot, complete: true}); err != nil {
 		t.Fatal(err)
 	}
 	after := clock.Boot() + time.Hour

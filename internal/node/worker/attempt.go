@@ -101,6 +101,9 @@ func (w *Worker) make(it *item, capture *output.Capture) {
 			if p.started = w.Now(); w.Observer != nil && !begun {
 				w.Observer.Started(p.started.Sub(due))
 			}
+			if p.attempt.Kept {
+				w.keep(it)
+			}
 			return nil
 		},
 		HandOver: func(ctx context.Context, h executor.Handover) (int64, error) {
@@ -115,6 +118,11 @@ func (w *Worker) make(it *item, capture *output.Capture) {
 		if names := definition.SecretsOf(it.With.run.Params); len(names) > 0 {
 			p.secrets = w.fetch(p.ctx, it, names)
 		}
+	}
+	// The next process could not mask secrets in the output.
+	if outliving, ok := p.executor.(executor.Outliving); ok && w.Keeper != nil && p.secrets == nil && p.problem == nil && outliving.Outlives() {
+		p.attempt.Kept = true
+		capture.NumberChunks(func(below int) { w.Keeper.Chunks(it.With.run.ID, it.Attempt.Number, below) })
 	}
 	it.With.prepared = p
 }

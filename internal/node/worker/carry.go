@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"sync"
 	"time"
 
@@ -97,10 +98,7 @@ func (w *Worker) ended(it *item) {
 	if p.timeout != nil {
 		p.timeout.Stop()
 	}
-	outcome := &store.ClaimOutcome{
-		Verdict: store.Started, Job: it.With.job, Run: it.With.run, Steps: it.With.steps, Item: it.With.item, Index: it.With.index, Together: it.With.together,
-	}
-	written, err := wire.ClaimOf(outcome)
+	written, err := claimOf(it)
 	if err != nil { // its job cannot be encoded: the attempt cannot continue
 		p.ended = executor.Result{Outcome: job.OutcomeLost, Reason: job.Text(err.Error())}
 		w.finished(it)
@@ -110,8 +108,48 @@ func (w *Worker) ended(it *item) {
 	w.decide(func(*runqueue.Queue[claim]) { it.State, it.With.carried = runqueue.Continues, c })
 }
 
+// claimOf returns the store's answer to the claim of an attempt.
+func claimOf(it *item) (wire.Claim, error) {
+	return wire.ClaimOf(&store.ClaimOutcome{
+		Verdict: store.Started, Job: it.With.job, Run: it.With.run, Steps: it.With.steps, Item: it.With.item, Index: it.With.index, Together: it.With.together,
+	})
+}
+
+// Kept is an attempt that outlives this process, in the form in which the [Keeper] keeps it.
+type Kept struct {
+	Session job.ID `json:"session"`
+	CarryOver
+}
+
+// ReadKept reads what the Keeper has kept of an attempt.
+func ReadKept(text []byte) (k Kept, err error) {
+	if err = json.Unmarshal(text, &k); err == nil {
+		_, err = k.Claim.Outcome()
+	}
+	if err == nil && k.Claim.Run == nil {
+		err = errors.New("it is no claimed attempt")
+	}
+	return k, err
+}
+
+// keep keeps the state with which another process continues a starting attempt.
+func (w *Worker) keep(it *item) {
+	p := it.With.prepared
+	written, err := claimOf(it)
+	var text []byte
+	if err == nil {
+		text, err = json.Marshal(Kept{w.Self.ID, CarryOver{Claim: written, Started: p.started, Deadline: p.deadline, Executor: executor.Anew}})
+	}
+	if err == nil {
+		err = w.Keeper.Keep(it.With.run.ID, it.Attempt.Number, text)
+	}
+	if err != nil {
+		w.Log.Warn("the attempt will be lost if this process dies", "job", it.With.run.Namespace+"/"+it.With.run.Name, "run", it.With.run.ID, "error", err)
+	}
+}
+
 // Adopt continues attempts that an earlier version of the program has started in this
-// process. It is called before Run.
+// process, or that an earlier process has left. It is called before Run.
 func (w *Worker) Adopt(list []CarryOver) error {
 	var items []*item
 	for i := range list {
@@ -157,9 +195,12 @@ func End(list []CarryOver, executors Executors) {
 		definition := outcome.Job.Filled
 		if e := executors(definition); e != nil {
 			group.Go(func() {
-				e.Run(ctx, executor.Attempt{
+				ended := e.Run(ctx, executor.Attempt{
 					Job: definition, Run: outcome.Run.Run, Number: outcome.Run.Attempt, Grace: runqueue.Grace(&definition.Policy), CarryOver: list[i].Executor,
 				}, executor.Output{})
+				if ended.Release != nil {
+					ended.Release()
+				}
 			})
 		}
 	}

@@ -65,6 +65,9 @@ func (w *Worker) finished(it *item) {
 	if w.Spool != nil && !r.unstarted && !r.handedOver {
 		w.Spool.Keep(&r.Result)
 	}
+	if release := it.With.prepared.ended.Release; release != nil {
+		release()
+	}
 	if w.Journal != nil && r.unstarted && !r.handed {
 		w.Journal.Forget(r.Run, r.Number) // so that it is released even if this process dies
 	}

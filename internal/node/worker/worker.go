@@ -27,6 +27,14 @@ type Journal interface {
 	Forget(run job.ID, attempt int)
 }
 
+// Keeper keeps the state of attempts that outlive this process, until [Journal].Forget. The next
+// process continues them.
+type Keeper interface {
+	Keep(run job.ID, attempt int, state []byte) error
+	// Chunks records that the chunks of the attempt's output may get numbers below another one.
+	Chunks(run job.ID, attempt, below int)
+}
+
 // Observer counts attempts. It is called by many goroutines on hot paths: it must be quick and
 // never wait.
 type Observer interface {
@@ -53,6 +61,8 @@ type Config struct {
 	// Journal records each attempt before it starts and when the store has its result, so that the
 	// next process on this machine knows which attempts may have taken effect. May be nil.
 	Journal Journal
+	// Keeper keeps the state of attempts that outlive this process. May be nil.
+	Keeper Keeper
 	// Spool keeps results on disk until the store has them. May be nil.
 	Spool Spool
 	// Observer is called when attempts start and end. May be nil.

@@ -367,7 +367,10 @@ func (s *State) Begun() bool {
 type Container struct {
 	ID     string `json:"Id"`
 	State  State
-	Config struct{ Labels map[string]string }
+	Config struct {
+		Labels     map[string]string
+		StopSignal string
+	}
 }
 
 // Inspect returns a container.
