@@ -54,6 +54,7 @@ type traits struct {
 	isElsewhere  bool   // executors do it, and place.strategy chooses them
 	hasExitCode  bool   // policies may name exit codes
 	hasOutput    bool   // policies may match its output
+	hasUsage     bool   // the system reports what an attempt used
 	isCheap      bool   // its interval may be below RateMin
 	isReported   bool   // Belfry does not start it
 	isFlow       bool   // its steps are the work

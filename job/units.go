@@ -217,15 +217,25 @@ func (s Size) String() string {
 }
 
 // Rounded returns s as a person reads it, such as 118.2 MiB.
-func (s Size) Rounded() string {
-	if s < 1<<10 {
+func (s Size) Rounded() string { return s.rounded(1<<10, "KiB", "MiB", "GiB", "TiB") }
+
+// RoundedAs returns s as Rounded does, in the units of a limit: MB if that is a number of them.
+func (s Size) RoundedAs(limit Size) string {
+	if limit%(1<<20) != 0 && limit%1e6 == 0 {
+		return s.rounded(1000, "kB", "MB", "GB", "TB")
+	}
+	return s.Rounded()
+}
+
+func (s Size) rounded(base float64, units ...string) string {
+	if float64(s) < base {
 		return fmt.Sprintf("%d B", s)
 	}
-	size, unit := float64(s)/(1<<10), 0
-	for ; size >= 1<<10 && unit < 3; unit++ {
-		size /= 1 << 10
+	size, unit := float64(s)/base, 0
+	for ; size >= base && unit < len(units)-1; unit++ {
+		size /= base
 	}
-	return fmt.Sprintf("%.1f %s", size, [...]string{"KiB", "MiB", "GiB", "TiB"}[unit])
+	return fmt.Sprintf("%.1f %s", size, units[unit])
 }
 
 // MarshalText returns String.

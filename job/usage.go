@@ -21,6 +21,11 @@ func (u *Usage) CPU() time.Duration {
 	return time.Duration(u.CPUSeconds * float64(time.Second)).Round(time.Microsecond)
 }
 
+// Over reports whether the usage is certainly not below limits, of which 0 is none.
+func (u *Usage) Over(memory Size, cpu time.Duration) (overMemory, overCPU bool) {
+	return memory > 0 && u.MemoryBytes >= int64(memory) && !u.MemoryAtMost, cpu > 0 && u.CPU() >= cpu
+}
+
 // Stored returns the form that stores keep, "" for the zero value: microseconds of processor time,
 // bytes of memory, after < if that is a bound, and bytes read and written, separated by commas.
 func (u *Usage) Stored() string {

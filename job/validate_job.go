@@ -179,6 +179,11 @@ func (v *validator) policy(j *Job, filled *Policy) {
 		v.success(j, p.Success, at.field("success"))
 	}
 	v.retry(j, filled, at.field("retry"))
+	if work := j.Run.traits(); p.Expect != nil && j.Run.Work() != "" && !work.hasUsage {
+		with := phrase.OnlyWithOr.Of(worksWhere(func(t traits) bool { return t.hasUsage }))
+		v.refuse(p.Expect.MemoryBelow > 0, at.at("expect.memory_below"), with, phrase.NoUsage)
+		v.refuse(p.Expect.CPUBelow > 0, at.at("expect.cpu_below"), with, phrase.NoUsage)
+	}
 }
 
 // key checks the name of a pool, or a template of one.

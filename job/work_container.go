@@ -139,7 +139,7 @@ func (c *Container) kind() Work { return WorkContainer }
 func (c *Container) spec() RunSpec { return RunSpec{Container: c} }
 
 func (c *Container) traits() traits {
-	return traits{handler: ContainerHandler, hasExitCode: true, hasOutput: true, unsafeParams: c.UnsafeParams, subject: c.Image}
+	return traits{handler: ContainerHandler, hasExitCode: true, hasOutput: true, hasUsage: true, unsafeParams: c.UnsafeParams, subject: c.Image}
 }
 
 func (c *Container) filled() work {

@@ -50,7 +50,7 @@ func (s *Shell) kind() Work { return WorkShell }
 func (s *Shell) spec() RunSpec { return RunSpec{Shell: s} }
 
 func (s *Shell) traits() traits {
-	return traits{hasExitCode: true, hasOutput: true, unsafeParams: s.UnsafeParams, subject: s.Command}
+	return traits{hasExitCode: true, hasOutput: true, hasUsage: true, unsafeParams: s.UnsafeParams, subject: s.Command}
 }
 
 func (s *Shell) filled() work { return s }

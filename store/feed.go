@@ -77,6 +77,8 @@ type Consumer struct {
 	FinalOnly bool
 	// Outcomes are the wanted outcomes. Default: all.
 	Outcomes []job.Outcome
+	// OrUnmet also wants records of other outcomes that missed an expectation.
+	OrUnmet bool
 	// Max is the most entries kept for it. Default and maximum: [FeedMax].
 	Max int
 }
@@ -107,7 +109,7 @@ func (c *Consumer) Check() error {
 
 // Wants reports whether the consumer receives a record.
 func (c *Consumer) Wants(r *Record) bool {
-	return (r.Final || !c.FinalOnly) && (len(c.Outcomes) == 0 || slices.Contains(c.Outcomes, r.Attempt.Outcome))
+	return (r.Final || !c.FinalOnly) && (len(c.Outcomes) == 0 || slices.Contains(c.Outcomes, r.Attempt.Outcome) || c.OrUnmet && !r.Unmet.IsZero())
 }
 
 // ConsumerState is the lag of a consumer.

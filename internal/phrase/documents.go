@@ -181,6 +181,7 @@ var (
 	OverlapsOfPool      = none("overlaps_of_pool", "use skip, queue or replace", "请使用 skip、queue 或 replace")
 	LostTooShort        = four[fmt.Stringer, fmt.Stringer, fmt.Stringer, fmt.Stringer]("lost_too_short", "{x} is too short: a node that cannot reach the store for {silence} then needs kill_grace ({grace}) and {margin} to end its runs", "{x} 太短：节点与存储失联 {silence} 后，还需要 kill_grace（{grace}）和 {margin} 来结束其运行")
 	UseExpect           = none("use_expect", "use run.http.expect for the status of an answer", "应答的状态码请用 run.http.expect")
+	NoUsage             = none("no_usage", "the system does not say what other work uses", "系统不提供其他工作的资源用量")
 	NoOutput            = one[string]("no_output", "is not valid with run.{work}, which has no output", "不能用于没有输出的 run.{work}")
 	AttemptsMissing     = none("attempts_missing", "is missing, so nothing is retried", "缺失，因此不会重试")
 	AttemptsForm        = none("attempts_form", "how many further attempts there are, for example 3", "失败后再尝试的次数，例如 3")

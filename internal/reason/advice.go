@@ -27,6 +27,7 @@ var (
 	service  = advice{"See whether the service answers, by its own log and from the machine of the node.", "通过服务的日志并从节点所在机器检查服务是否应答。"}
 	fences   = advice{"The work may have been done in part. Look at the machine of the node and its connection to the store.", "工作可能已部分完成。检查节点所在机器及其与存储的连接。"}
 	limits   = advice{"Raise the limit in limits of the job, or let the command use less.", "调大任务 limits 中的限制，或让命令少用资源。"}
+	used     = advice{"Let it use less, or change policy.expect.", "减少其资源用量，或修改 policy.expect。"}
 	expect   = advice{"Find out what delays it, or change policy.expect.", "查明延迟原因，或修改 policy.expect。"}
 	person   = advice{"Answer it on the page of the run, or by belfry run approve or reject.", "在运行页面，或用 belfry run approve 或 reject 答复。"}
 )

@@ -217,6 +217,8 @@ var (
 	BeganLate     = one[span]("began_late", "it started {late} after it was due", "到期 {late}后才启动", nodes)
 	EndedLate     = two[span, span]("ended_late", "it ended {late} after it was due, expected was {most} at most", "到期 {late}后才结束，预期最多 {most}", expect)
 	TookLong      = three[int, span, span]("took_long", "attempt {attempt} took {took}, expected was less than {most}", "第 {attempt} 次尝试耗时 {took}，预期少于 {most}", expect)
+	UsedMemory    = three[int, string, string]("used_memory", "attempt {attempt} used {used} of memory, expected was less than {most}", "第 {attempt} 次尝试使用内存 {used}，预期少于 {most}", used)
+	UsedCPU       = three[int, span, span]("used_cpu", "attempt {attempt} used {used} of processor time, expected was less than {most}", "第 {attempt} 次尝试使用 CPU 时间 {used}，预期少于 {most}", used)
 	RunsLong      = three[span, int, span]("runs_long", "has been running for {took}; the longest of the last {n} that succeeded took {longest}", "已运行 {took}；最近 {n} 次成功运行中最长的耗时 {longest}", timing)
 	LastRun       = two[job.Outcome, why]("last_run", "the last run {outcome}[: {why}]", "最近一次运行{outcome}[：{why}]", output)
 	OthersToo     = two[why, int]("others_too", "{why}; the same of {n} other {n:job|jobs}", "{why}；另有 {n} 个任务同样如此", parts)

@@ -86,6 +86,26 @@ var expectTests = []test{
 		e.tidy()
 		equal(e, "withdrawn", e.gone(b.Run, job.OutcomeWithdrawn).Unmet, job.Reason{})
 	}},
+	{"an exceeded usage is marked on the record of its attempt", func(e *env) {
+		for i, c := range []struct {
+			used job.Usage
+			want string
+		}{
+			{job.Usage{}, ""}, // unknown
+			{job.Usage{CPUSeconds: 29.999999, MemoryBytes: 200e6 - 1}, ""},
+			{job.Usage{MemoryBytes: 300e6, MemoryAtMost: true}, ""},
+			{job.Usage{CPUSeconds: 1, MemoryBytes: 200e6}, "attempt 1 used 200.0 MB of memory, expected was less than 200.0 MB"},
+			{job.Usage{CPUSeconds: 30.0004}, "attempt 1 used 30.001 s of processor time, expected was less than 30 s"},
+		} {
+			j := e.put(fmt.Sprintf("name: u%d\nschedule: {cron: '* * * * *'}\npolicy: {expect: {memory_below: 200MB, cpu_below: 30s}, retry: {attempts: 1, backoff: 10s}}", i))
+			a := e.plan(j, time.Second)[0]
+			e.clock.Advance(time.Second)
+			e.claim(e.a, a, store.Started)
+			e.report(store.Result{Attempt: a, Started: e.now(), Ended: e.now(), Outcome: job.OutcomeFailed, Usage: c.used})
+			equal(e, c.used.Stored(), e.attempts(a.Run)[0].Unmet.String(), c.want)
+			equal(e, "alerts before the end", e.alerts(), "")
+		}
+	}},
 	{"history is selected by unmet expectations", func(e *env) {
 		j, a := expecting(e, "expect: {duration_below: 5s}")
 		b := e.plan(j, time.Second)[0]

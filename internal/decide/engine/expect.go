@@ -10,7 +10,7 @@ import (
 
 // expects reports whether a job has expectations.
 func (p *Policy) expects() bool {
-	return p.StartWithin > 0 || p.FinishWithin > 0 || p.DurationBelow > 0
+	return p.StartWithin > 0 || p.FinishWithin > 0 || p.DurationBelow > 0 || p.CPUBelow > 0 || p.MemoryBelow > 0
 }
 
 // Begun returns when the first attempt of a run started, zero if none was claimed. An early claimed
@@ -153,6 +153,13 @@ func (p *Policy) unmet(r *store.Run, a *job.Attempt, final bool) (all job.Reason
 	}
 	if took := a.Ended.Sub(attemptBegan(r, a.Started)); p.DurationBelow > 0 && a.Number > 0 && took >= p.DurationBelow {
 		also(reason.TookLong.Of(a.Number, roundedUp(took), p.DurationBelow))
+	}
+	overMemory, overCPU := a.Usage.Over(p.MemoryBelow, p.CPUBelow)
+	if overMemory {
+		also(reason.UsedMemory.Of(a.Number, job.Size(a.Usage.MemoryBytes).RoundedAs(p.MemoryBelow), p.MemoryBelow.RoundedAs(p.MemoryBelow)))
+	}
+	if overCPU {
+		also(reason.UsedCPU.Of(a.Number, roundedUp(a.Usage.CPU()), p.CPUBelow))
 	}
 	return all
 }

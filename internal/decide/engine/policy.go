@@ -58,7 +58,8 @@ type Policy struct {
 	Priority       int
 
 	// The expectations of runs; 0 for none.
-	StartWithin, FinishWithin, DurationBelow time.Duration
+	StartWithin, FinishWithin, DurationBelow, CPUBelow time.Duration
+	MemoryBelow                                        job.Size
 
 	Broadcast bool
 	Split     string // the group of executors that each get a run; "" for none
@@ -141,6 +142,7 @@ func CompilePolicy(filled *job.Job) *Policy {
 		p.StartWithin = time.Duration(expect.StartWithin)
 		p.FinishWithin = time.Duration(expect.FinishWithin)
 		p.DurationBelow = time.Duration(expect.DurationBelow)
+		p.CPUBelow, p.MemoryBelow = time.Duration(expect.CPUBelow), expect.MemoryBelow
 	}
 	if retry := policy.Retry; retry != nil && !p.Reported && p.Flow == nil {
 		p.Retries = valueOf(retry.Attempts)

@@ -11,7 +11,7 @@ import (
 // Consumer returns the consumer of the feed. Without a rule about late starts it excludes successes: they are
 // most of the ends, and the history shows whether a job has recovered.
 func Consumer(channels ...*job.Channel) store.Consumer {
-	c := store.Consumer{Name: "notifications", FinalOnly: true, Outcomes: []job.Outcome{
+	c := store.Consumer{Name: "notifications", FinalOnly: true, OrUnmet: Names(channels, job.NoticeUnmet), Outcomes: []job.Outcome{
 		job.OutcomeFailed, job.OutcomeTimedOut, job.OutcomeLost, job.OutcomeMissed,
 	}}
 	if Names(channels, job.NoticeSkipped) {

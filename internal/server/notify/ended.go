@@ -98,6 +98,11 @@ func (n *Notifier) events(ctx context.Context, entries []store.FeedEntry) (list 
 		if late := notification.LateStart(e, r.Run.Due, e.Began); r.Attempt.Number == 1 && late != nil {
 			list = append(list, *late)
 		}
+		if r.Unmet.Has(reason.UsedMemory.Name) || r.Unmet.Has(reason.UsedCPU.Name) { // others were seen before the end
+			unmet := e
+			unmet.Kind, unmet.Text, unmet.Cause, unmet.Began, unmet.Lasting = job.NoticeUnmet, r.Unmet, "", time.Time{}, false
+			list = append(list, unmet)
+		}
 		switch {
 		case r.Attempt.Outcome == job.OutcomeMissed:
 			e.Kind, e.Lasting = job.NoticeMissed, false

@@ -288,7 +288,7 @@ func (n *Notifier) consume(ctx context.Context, list []*job.Channel) error {
 		return n.Store.DeleteConsumer(ctx, consumer)
 	}
 	c := notification.Consumer(list...)
-	if n.wanted.Name != "" && slices.Equal(n.wanted.Outcomes, c.Outcomes) {
+	if n.wanted.Name != "" && slices.Equal(n.wanted.Outcomes, c.Outcomes) && n.wanted.OrUnmet == c.OrUnmet {
 		return nil
 	}
 	if err := n.Store.PutConsumer(ctx, c); err != nil {

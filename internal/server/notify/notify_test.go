@@ -216,6 +216,36 @@ func TestALateStartIsReportedAtTheEndOfTheRun(t *testing.T) {
 	})
 }
 
+func TestAnExceededUsageIsReportedAtTheEndOfTheRun(t *testing.T) {
+	inTime(t, func(w *world) {
+		w.channel("ops", "rules: [{events: [failed]}]\ngroup: {wait: 1s, every: 1s}")
+		defer w.start("a")()
+		w.after(20 * time.Second)
+		docs, err := job.Decode("j.yaml", []byte("name: backup\nrun: echo\npolicy: {expect: {memory_below: 200MB, cpu_below: 30s}}"))
+		w.must(err)
+		list, err := w.store.PutJobs(w.Context(), []store.PutJob{{Definition: docs[0].Job, IfVersion: store.AnyVersion, Actor: "test"}})
+		w.must(err)
+		end := func(used job.Usage) {
+			a, _ := w.claim(list[0])
+			_, err = w.store.Finish(w.Context(), w.session.ID, []store.Result{{Attempt: a, Outcome: job.OutcomeSucceeded, Usage: used}})
+			w.must(err)
+			w.after(20 * time.Second)
+		}
+		end(job.Usage{CPUSeconds: 31, MemoryBytes: 210e6})
+		w.want("without a rule", w.said(), "")
+		w.channel("second", "rules: [{events: [unmet]}]\ngroup: {wait: 1s, every: 1s}")
+		w.after(20 * time.Second)
+		end(job.Usage{CPUSeconds: 29.9, MemoryBytes: 199e6})
+		w.want("as expected", w.said(), "")
+		end(job.Usage{CPUSeconds: 31, MemoryBytes: 210e6})
+		m := w.messages()
+		if len(m) != 1 || m[0].message.Title != "default/backup does not meet an expectation" ||
+			m[0].message.Lines[0].Reason != "attempt 1 used 210.0 MB of memory, expected was less than 200.0 MB; attempt 1 used 31 s of processor time, expected was less than 30 s" {
+			t.Errorf("the messages are %+v", m)
+		}
+	})
+}
+
 // end runs a job to an outcome.
 func (w *world) end(j *store.Job, outcome job.Outcome, reason string) {
 	w.Helper()
