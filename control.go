@@ -285,7 +285,7 @@ func (s *Scheduler) Remove(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	_, err = svc.Jobs.Delete(ctx, s.caller(), s.nameOf(name), service.Expect{})
+	_, err = svc.Jobs.Delete(ctx, s.caller(), s.nameOf(name), "", service.Expect{})
 	return outside(err)
 }
 

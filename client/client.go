@@ -423,10 +423,16 @@ func (c *Client) PutJob(ctx context.Context, namespace, name string, d Document,
 	return answer, c.do(ctx, call{method: http.MethodPut, path: jobPath(namespace, name), header: ifMatch(version), body: d, answer: &answer})
 }
 
-// DeleteJob removes a version of a job; 0 is any.
-func (c *Client) DeleteJob(ctx context.Context, namespace, name string, version int64) (Change, error) {
+// DeleteJob removes a version of a job, 0 for any, for a reason that the audit keeps, "" for none.
+func (c *Client) DeleteJob(ctx context.Context, namespace, name string, version int64, reason string) (Change, error) {
 	var answer Change
-	return answer, c.do(ctx, call{method: http.MethodDelete, path: jobPath(namespace, name), header: ifMatch(version), answer: &answer})
+	return answer, c.do(ctx, call{method: http.MethodDelete, path: jobPath(namespace, name), query: values("reason", reason), header: ifMatch(version), answer: &answer})
+}
+
+// RestoreJob brings back a job that was deleted in the last hour.
+func (c *Client) RestoreJob(ctx context.Context, namespace, name string) (Change, error) {
+	var answer Change
+	return answer, c.do(ctx, call{method: http.MethodPost, path: jobPath(namespace, name, "restore"), answer: &answer})
 }
 
 // Pause pauses a job.

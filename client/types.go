@@ -948,7 +948,7 @@ type CheckProblem struct {
 
 // Bulk changes all selected jobs in the same way.
 type Bulk struct {
-	Action BulkAction `json:"action" enum:"pause,resume,run,delete" doc:"What happens to each job."`
+	Action BulkAction `json:"action" enum:"pause,resume,run,delete,restore" doc:"What happens to each job."`
 
 	Namespace string            `json:"namespace,omitempty" maxLength:"128" doc:"Only jobs of this namespace."`
 	Labels    map[string]string `json:"labels,omitempty" doc:"Only jobs with these labels."`
@@ -956,8 +956,9 @@ type Bulk struct {
 	State     job.JobState      `json:"state,omitempty" enum:"active,paused,completed" doc:"Only jobs in this state."`
 	All       bool              `json:"all,omitempty" doc:"Must be true where nothing else selects jobs."`
 	PausedIn  string            `json:"paused_in,omitempty" maxLength:"64" doc:"Of a resume: the jobs that a request of the last 24 hours has paused, by the group of its answer."`
+	DeletedIn string            `json:"deleted_in,omitempty" maxLength:"64" doc:"Of a restore, which needs it: the jobs that a request of the last hour has deleted, by the group of its answer."`
 
-	Reason string     `json:"reason,omitempty" maxLength:"1024" doc:"Of a pause: why."`
+	Reason string     `json:"reason,omitempty" maxLength:"1024" doc:"Of a pause or a deletion: why."`
 	Until  time.Time  `json:"until,omitzero" doc:"Of a pause: when the jobs resume automatically."`
 	Missed job.Missed `json:"missed,omitempty" enum:"none,latest,all" doc:"Of a resume: what happens with what fell due during the pause: none (default), the latest, or all."`
 
@@ -970,10 +971,11 @@ type BulkAction string
 
 // The changes of jobs in bulk.
 const (
-	BulkPause  BulkAction = "pause"
-	BulkResume BulkAction = "resume"
-	BulkRun    BulkAction = "run"
-	BulkDelete BulkAction = "delete"
+	BulkPause   BulkAction = "pause"
+	BulkResume  BulkAction = "resume"
+	BulkRun     BulkAction = "run"
+	BulkDelete  BulkAction = "delete"
+	BulkRestore BulkAction = "restore"
 )
 
 // BulkResult is the answer to [Bulk].

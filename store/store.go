@@ -104,7 +104,8 @@ const (
 	PlanSlack = time.Second
 	// KeyLife is how long an idempotency key is kept.
 	KeyLife = 24 * time.Hour
-	// TombstoneLife is how long planners can read that a job was deleted.
+	// TombstoneLife is how long planners can read that a job was deleted, and how long it can be
+	// restored.
 	TombstoneLife = time.Hour
 	// SessionLife is how long after its last renewal a session is a member.
 	SessionLife = 6 * time.Second
@@ -342,6 +343,11 @@ type Jobs interface {
 	// DeleteJob removes a job. Its planned runs never start; running ones continue to their
 	// end. Deleting a deleted job again changes nothing.
 	DeleteJob(ctx context.Context, d DeleteJob) error
+	// RestoreJob brings back a job that was deleted in the last [TombstoneLife], under its uid, as it
+	// was when it was deleted. Nothing that fell due meanwhile is made up for. The error is
+	// [ErrNotFound] if the job is forgotten, [ErrExists] if its name was taken, and [ErrCycle] if jobs
+	// that it follows now follow it. Restoring a job that is there changes nothing.
+	RestoreJob(ctx context.Context, r RestoreJob) (*Job, error)
 	// Revisions returns the definitions that a job has had, the latest first: as many as
 	// the store is configured to keep, by default [RevisionsDefault]. New ones replace older
 	// ones.
@@ -401,6 +407,16 @@ type DeleteJob struct {
 	UID       job.ID
 	IfVersion int64 // or AnyVersion
 	Actor     string
+	Reason    job.Reason // for the audit
+}
+
+// DeletedUID is the path of the change in the audit record of a deletion that has the uid of the job.
+const DeletedUID = "uid"
+
+// RestoreJob names a deleted job to bring back.
+type RestoreJob struct {
+	UID   job.ID
+	Actor string
 }
 
 // JobLookMax is the number of jobs that one call of ListJobs examines within the namespace of the

@@ -157,7 +157,7 @@ func (b *bench) uiPages(ctx context.Context, s *server) ([]Figure, error) {
 			return nil, err
 		}
 		for i := range ticking {
-			if _, err := s.DeleteJob(ctx, "bench", tickName(i), 0); err != nil {
+			if _, err := s.DeleteJob(ctx, "bench", tickName(i), 0, ""); err != nil {
 				return nil, err
 			}
 		}

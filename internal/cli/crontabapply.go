@@ -354,7 +354,7 @@ func undoImport(ctx context.Context, env Env, ask importFlags, tables []cronTabl
 	}
 	for _, full := range names {
 		namespace, name, _ := strings.Cut(full, "/")
-		if _, err := server.DeleteJob(ctx, namespace, name, 0); err != nil {
+		if _, err := server.DeleteJob(ctx, namespace, name, 0, ""); err != nil {
 			return server.refused(err)
 		}
 		env.tell("job %s deleted\n", full)

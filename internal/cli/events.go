@@ -68,7 +68,7 @@ belfry events --kind job --kind node -o jsonl`,
 // eventKinds are the values of --kind. The server accepts any word, as a later version may
 // have more kinds, and never sends events of a misspelt one.
 var eventKinds = []string{
-	"job", "job.create", "job.change", "job.pause", "job.resume", "job.delete", "job.mend",
+	"job", "job.create", "job.change", "job.pause", "job.resume", "job.delete", "job.restore", "job.mend",
 	"run", "run.ready", "run.waiting", "run.running", "run.done", "run.hand", "run.backfill", "run.cancel", "run.refuse", "run.approve", "run.reject", "run.signal",
 	"node", "node.live", "node.drained", "node.leaving", "node.silent", "node.left", "node.drain", "node.undrain",
 	"calendar", "calendar.create", "calendar.change", "calendar.delete",

@@ -73,6 +73,7 @@ var unconflicted = map[string]string{
 	"window close":         "whatever opening there is, it is over",
 	"job pause":            "whatever the job is by then, it is paused",
 	"job resume":           "the same",
+	"job restore":          "a name that is taken is another error, see restore.txtar",
 	"job ping-key":         "whatever key there is, it makes another one",
 	"job rollback":         "it makes a new version, whatever the latest is",
 	"job run":              "it runs the job as it is",

@@ -24,7 +24,7 @@ belfry job get nightly
 belfry job run nightly --param day=monday --logs
 belfry job pause nightly --reason "the disk is full"`)
 	cmd.AddCommand(
-		newJobList(env), newJobGet(env), newJobCreate(env), newJobEdit(env), newJobRun(env), newJobPause(env), newJobResume(env), newJobDelete(env),
+		newJobList(env), newJobGet(env), newJobCreate(env), newJobEdit(env), newJobRun(env), newJobPause(env), newJobResume(env), newJobDelete(env), newJobRestore(env),
 		newJobBackfill(env), newJobNext(env), newJobStatistics(env), newJobHistory(env), newJobFollowers(env), newJobRevisions(env), newJobDiff(env), newJobRollback(env), newJobPingKey(env),
 	)
 	return cmd
@@ -240,6 +240,7 @@ func newJobDelete(env Env) *cobra.Command {
 	var (
 		asked  config.Asked
 		yes    bool
+		reason string
 		output string
 	)
 	cmd := &cobra.Command{
@@ -247,24 +248,49 @@ func newJobDelete(env Env) *cobra.Command {
 		Aliases: []string{"rm"},
 		Short:   "Delete jobs",
 		Long: `Delete jobs. They start no more runs; runs that are running continue, and the
-history stays as long as it is kept.`,
+history stays as long as it is kept. belfry job restore brings them back for an hour.`,
 		Example: `belfry job delete nightly
-belfry job delete web/one web/two --yes`,
+belfry job delete web/one web/two --yes --reason 'moved to the warehouse'`,
 		Args: someNames("job"),
 		RunE: asking(env, &asked, func(ctx context.Context, server *remote, args []string) error {
-			return deleteJobs(ctx, server, args, yes, output)
+			return deleteJobs(ctx, server, args, yes, reason, output)
 		}),
 	}
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "delete without asking")
+	addWord(cmd.Flags(), &reason, "reason", "", "TEXT", "why, for the audit")
 	addConnection(cmd, &asked)
 	cmd.ValidArgsFunction = jobNames(env, &asked)
 	addOutput(cmd, &output, asTable, asJSON, asYAML, asJSONL, asName)
 	return cmd
 }
 
+func newJobRestore(env Env) *cobra.Command {
+	var (
+		asked  config.Asked
+		output string
+	)
+	cmd := &cobra.Command{
+		Use:   "restore NAME... [flags]",
+		Short: "Bring back jobs that were deleted in the last hour",
+		Long: `Bring back jobs that were deleted in the last hour, with their history and versions, paused
+if they were. What fell due in the meantime does not run.`,
+		Example: `belfry job restore nightly
+belfry job restore web/one web/two`,
+		Args: someNames("job"),
+		RunE: asking(env, &asked, func(ctx context.Context, server *remote, args []string) error {
+			return (&selection{}).change(ctx, server, args, output, "restore", "restored", func(ctx context.Context, name jobName) (client.Change, error) {
+				return server.RestoreJob(ctx, name.namespace, name.name)
+			})
+		}),
+	}
+	addConnection(cmd, &asked)
+	addOutput(cmd, &output, asTable, asJSON, asYAML, asName)
+	return cmd
+}
+
 // deleteJobs deletes the versions that exist when it begins: the user did not mean a version
 // created since.
-func deleteJobs(ctx context.Context, server *remote, args []string, yes bool, output string) error {
+func deleteJobs(ctx context.Context, server *remote, args []string, yes bool, reason, output string) error {
 	var names []jobName
 	var texts []string
 	versions := map[jobName]int64{}
@@ -291,7 +317,7 @@ func deleteJobs(ctx context.Context, server *remote, args []string, yes bool, ou
 	}
 	var changes []jobChange
 	for _, name := range names {
-		change, err := server.DeleteJob(ctx, name.namespace, name.name, versions[name])
+		change, err := server.DeleteJob(ctx, name.namespace, name.name, versions[name], reason)
 		if err != nil {
 			return server.partly(err, "deleted", texts[:len(changes)])
 		}

@@ -75,6 +75,7 @@ var verbs = map[string]verb{
 	"job next":             {args: []string{"a"}, absent: []string{"nobody"}, reads: true},
 	"job ping-key":         {args: []string{"reported"}, absent: []string{"nobody"}},
 	"job pause":            {args: []string{"a"}, absent: []string{"nobody"}},
+	"job restore":          {args: []string{"gone"}, absent: []string{"nobody"}, unrun: "it needs a deleted job, see restore.txtar"},
 	"job resume":           {args: []string{"a"}, absent: []string{"nobody"}},
 	"job revisions":        {args: []string{"a"}, absent: []string{"nobody"}, reads: true},
 	"job rollback":         {args: []string{"a", "1"}, absent: []string{"nobody", "1"}},

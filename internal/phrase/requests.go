@@ -40,6 +40,8 @@ var (
 	AtVersion        = two[int, string]("at_version", "it is at version {present} by now; the change was for version {wanted}", "当前版本已是 {present}；此更改针对版本 {wanted}")
 	ReportedJob      = one[string]("reported_job", "job {name} is not started by Belfry, but by what reports on it", "任务 {name} 不由 Belfry 启动，而由上报其运行的程序启动")
 	JobExists        = one[string]("job_exists", "job {name} already exists", "任务 {name} 已存在")
+	NotDeletedLately = one[fmt.Stringer]("not_deleted_lately", "there is no job {name} that was deleted in the last hour", "过去一小时内没有名为 {name} 的任务被删除")
+	ApplyItAgain     = none("apply_it_again", "apply its document again; its history stays under its name", "请重新应用它的文档；历史记录仍保留在其名称下")
 	ChangeInstead    = none("change_instead", "change it instead, with belfry apply or belfry job edit", "请改用 belfry apply 或 belfry job edit 修改它")
 	KindExists       = two[string, string]("kind_exists", "{kind} {name} already exists", "{kind} {name} 已存在")
 	NoSuchKind       = two[string, string]("no_such_kind", "there is no {kind} {name}", "没有 {kind} {name}")

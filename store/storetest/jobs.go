@@ -385,6 +385,134 @@ var jobTests = []test{
 		_, err := store.JobByUID(e.ctx, e, j.Definition.UID)
 		e.want(err, store.ErrNotFound)
 	}},
+	{"a job that was deleted in the last hour is restored as it was", func(e *env) {
+		j := e.put(everyMinute + "\npolicy: {overlap: allow}")
+		runs := e.plan(j, time.Second, 2*time.Second)
+		e.clock.Advance(time.Second)
+		e.claim(e.a, runs[0], store.Started)
+		remove := store.DeleteJob{UID: j.Definition.UID, IfVersion: store.AnyVersion, Actor: "ann", Reason: job.Text("a slip")}
+		back := store.RestoreJob{UID: j.Definition.UID, Actor: "bob"}
+		e.must(e.DeleteJob(e.ctx, remove))
+		_, since, err := e.JobsChanged(e.ctx, store.AllPartitions, 0, 100)
+		e.must(err)
+		e.clock.Advance(10 * time.Minute)
+		_, err = e.RestoreJob(e.ctx, back)
+		e.must(err)
+		again, err := e.RestoreJob(e.ctx, back) // its answer was lost
+		e.must(err)
+		named, err := store.JobNamed(e.ctx, e, "default", "a")
+		e.must(err)
+		equal(e, "uid", named.Definition.UID, j.Definition.UID)
+		equal(e, "version", named.Definition.Version, 3)
+		equal(e, "version of the answer", again.Definition.Version, 3)
+		equal(e, "created", named.Definition.Status.Created, j.Definition.Status.Created)
+		equal(e, "audit", strings.Join(e.actions()[:2], ", "), "bob job.restore default/a, ann job.delete default/a")
+		audit, _, err := e.Audit(e.ctx, store.AuditQuery{Action: "job.delete", Limit: 1})
+		e.must(err)
+		equal(e, "reason", audit[0].Detail.String(), "a slip")
+		equal(e, "uid in the audit", audit[0].Changes[0].Before, j.Definition.UID.String())
+		changed, _, err := e.JobsChanged(e.ctx, store.AllPartitions, since, 100)
+		e.must(err)
+		if len(changed) != 1 || !changed[0].Active || changed[0].Cursor.Before(e.now()) {
+			e.Errorf("planners read %+v", changed)
+		}
+		e.finish(runs[0], job.OutcomeSucceeded) // it ran all the time
+		e.claim(e.a, runs[1], store.Gone)
+		next := e.plan(named, time.Second)
+		e.clock.Advance(time.Second)
+		e.must(e.Renew(e.ctx, e.a.ID, store.Load{}))
+		e.claim(e.a, next[0], store.Started)
+		e.finish(next[0], job.OutcomeSucceeded)
+		revisions, err := e.Revisions(e.ctx, j.Definition.UID, 0, 10)
+		e.must(err)
+		equal(e, "revisions", len(revisions), 2)
+
+		// Another job has the name.
+		e.must(e.DeleteJob(e.ctx, remove))
+		other := e.put(everyMinute)
+		_, err = e.RestoreJob(e.ctx, back)
+		e.want(err, store.ErrExists)
+		e.must(e.DeleteJob(e.ctx, store.DeleteJob{UID: other.Definition.UID, IfVersion: store.AnyVersion, Actor: "ann"}))
+		_, err = e.RestoreJob(e.ctx, back)
+		e.must(err)
+
+		// It is forgotten after an hour.
+		e.must(e.DeleteJob(e.ctx, remove))
+		e.clock.Advance(61 * time.Minute)
+		e.tidy()
+		e.tidy()
+		_, err = e.RestoreJob(e.ctx, back)
+		e.want(err, store.ErrNotFound)
+	}},
+	{"a restored job is paused, follows others, counts and names calendars as before", func(e *env) {
+		remove := func(j *store.Job) {
+			e.must(e.DeleteJob(e.ctx, store.DeleteJob{UID: j.Definition.UID, IfVersion: store.AnyVersion, Actor: "ann"}))
+		}
+		restored := func(j *store.Job) *store.Job {
+			j, err := e.RestoreJob(e.ctx, store.RestoreJob{UID: j.Definition.UID, Actor: "bob"})
+			e.must(err)
+			return j
+		}
+		paused := e.putJob(store.PutJob{
+			Definition: e.document("name: p\nschedule: {cron: '* * * * *'}\npaused: true"), Actor: "ann",
+			Pause: store.Pause{By: "ann", Reason: job.Text("holidays"), Until: e.now().Add(20 * time.Minute)},
+		})
+		remove(paused)
+		e.clock.Advance(time.Minute)
+		e.tidy()
+		j := restored(paused)
+		equal(e, "state", j.Definition.Status.State, job.JobPaused)
+		equal(e, "end of the pause", j.Definition.Status.PausedUntil, paused.Definition.Status.PausedUntil)
+		remove(paused)
+		e.clock.Advance(30 * time.Minute)
+		e.must(e.Renew(e.ctx, e.a.ID, store.Load{}))
+		e.tidy()
+		restored(paused)
+		e.tidy()
+		equal(e, "state after its end", e.reload(paused).Definition.Status.State, job.JobActive)
+
+		up, down := e.put("name: up"), e.put("name: down\nschedule: {on: [up]}")
+		remove(down)
+		restored(down)
+		a := e.trigger(up)
+		e.claim(e.a, a, store.Started)
+		e.finish(a, job.OutcomeSucceeded)
+		equal(e, "runs of the follower", len(e.active(down)), 1)
+		remove(down)
+		e.must(func() error {
+			_, err := store.PutOne(e.ctx, e, store.PutJob{Definition: e.document("name: up\nschedule: {on: [down]}"), IfVersion: store.AnyVersion, Actor: "ann"})
+			return err
+		}())
+		_, err := e.RestoreJob(e.ctx, store.RestoreJob{UID: down.Definition.UID, Actor: "bob"})
+		e.want(err, store.ErrCycle)
+
+		few := e.put("name: few\nschedule: {cron: '* * * * *', max_runs: 2}")
+		e.plan(few, time.Second)
+		remove(few)
+		equal(e, "counted", restored(few).Planned, 0)
+
+		days := func(dates ...string) {
+			_, err := e.PutDocument(e.ctx, job.Document{Calendar: &job.Calendar{Name: "holidays", Days: job.Days{Include: dates}}}, store.AnyVersion, "bob")
+			e.must(err)
+		}
+		days("2026-12-25")
+		open := e.put("name: open\nschedule: {cron: '* * * * *', except: [holidays]}")
+		remove(open)
+		days("2026-12-26")
+		restored(open)
+		changed, _, err := e.JobsChanged(e.ctx, store.AllPartitions, 0, 100)
+		e.must(err)
+		for _, c := range changed {
+			if c.UID == open.Definition.UID && !strings.Contains(c.Timing, `"holidays":2`) {
+				e.Errorf("its timing is %q", c.Timing)
+			}
+		}
+		remove(open)
+		e.must(e.DeleteDocument(e.ctx, job.KindCalendar, "default/holidays", store.AnyVersion, "bob"))
+		if _, err := e.RestoreJob(e.ctx, store.RestoreJob{UID: open.Definition.UID, Actor: "bob"}); err == nil || !strings.Contains(err.Error(), "holidays") {
+			e.Errorf("without its calendar: %v", err)
+		}
+	}},
 	{"a deleted job is kept as long as it has a run", func(e *env) {
 		j := e.put(everyMinute)
 		a := e.trigger(j)

@@ -48,15 +48,16 @@ func testModel(t *testing.T, open Open, seeds int) {
 // pair is a store under test beside the model.
 type pair struct {
 	*testing.T
-	ctx    context.Context
-	model  store.Store
-	tested store.Store
-	clock  *clock
-	ids    *ids
-	random *rand.Rand
-	trace  []string
-	wrong  []string // what is different
-	taken  []int    // the steps until the first difference
+	ctx     context.Context
+	model   store.Store
+	tested  store.Store
+	clock   *clock
+	ids     *ids
+	random  *rand.Rand
+	trace   []string
+	wrong   []string // what is different
+	taken   []int    // the steps until the first difference
+	deleted []job.ID
 
 	uids     []job.ID        // uids that the step creates, in both stores
 	nodes    []store.Session // sessions that have joined
@@ -366,7 +367,7 @@ func (p *pair) step() {
 		take    func()
 	}{
 		{22, p.claim}, {9, p.handOver}, {9, p.askAfter}, {18, p.finish}, {20, p.plan}, {12, p.advance}, {15, p.trigger}, {15, p.put}, {10, p.cancel},
-		{15, p.reap}, {20, p.tidy}, {20, p.place}, {25, p.release}, {25, p.membership}, {25, p.answer}, {30, p.notes}, {40, p.pools}, {100, p.delete},
+		{15, p.reap}, {20, p.tidy}, {20, p.place}, {25, p.release}, {25, p.membership}, {25, p.answer}, {30, p.notes}, {40, p.pools}, {35, p.restore}, {100, p.delete},
 	} {
 		if p.chance(step.percent) {
 			step.take()
@@ -470,7 +471,18 @@ func (p *pair) delete() {
 	if p.chance(20) {
 		d.IfVersion = 1
 	}
-	_, _ = both(p, "delete "+j.Definition.Name, func(s store.Store) (bool, error) { return true, s.DeleteJob(p.ctx, d) })
+	_, err := both(p, "delete "+j.Definition.Name, func(s store.Store) (bool, error) { return true, s.DeleteJob(p.ctx, d) })
+	if err == nil {
+		p.deleted = append(p.deleted, d.UID)
+	}
+}
+
+func (p *pair) restore() {
+	if len(p.deleted) == 0 {
+		return
+	}
+	r := store.RestoreJob{UID: pick(p, p.deleted), Actor: "bob"}
+	_, _ = both(p, "restore "+r.UID.String(), func(s store.Store) (*store.Job, error) { return s.RestoreJob(p.ctx, r) })
 }
 
 // planAnswer is the answer of Plan.

@@ -44,6 +44,10 @@ func (n *nodes) DeleteJob(ctx context.Context, d store.DeleteJob) error {
 	return n.next().DeleteJob(ctx, d)
 }
 
+func (n *nodes) RestoreJob(ctx context.Context, r store.RestoreJob) (*store.Job, error) {
+	return n.next().RestoreJob(ctx, r)
+}
+
 func (n *nodes) PutDocument(ctx context.Context, d job.Document, ifVersion int64, actor string) (job.Document, error) {
 	return n.next().PutDocument(ctx, d, ifVersion, actor)
 }

@@ -89,6 +89,9 @@ func (j *Job) View() *store.Job {
 // Made reports whether a step has created the job.
 func (j *Job) Made() bool { return j.was.version == 0 }
 
+// Restored reports whether a step has brought back the deleted job.
+func (j *Job) Restored() bool { return j.was.deleted && !j.Deleted }
+
 // Revised reports whether a step has created a version of the job, and so a revision.
 func (j *Job) Revised() bool { return j.Version != j.was.version && !j.Deleted }
 

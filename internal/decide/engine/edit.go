@@ -98,14 +98,8 @@ func (b *Batch) put(item *PutItem, names Names) (j *Job, changed bool, err error
 		return old.Job, false, nil
 	}
 
-	if follows := Follows(filled); len(follows) > 0 {
-		way, err := Cycle(filled.FullName(), follows, names.Upstreams)
-		if err != nil {
-			return nil, false, err
-		}
-		if way != nil {
-			return nil, false, fmt.Errorf("%w: %w", store.ErrCycle, phrase.Mistake(phrase.GoesRound.Of(CycleInWords(way))))
-		}
+	if err := b.refuseCycle(filled, names.Upstreams); err != nil {
+		return nil, false, err
 	}
 	policy := item.Policy
 	if old.Job == nil {
@@ -294,7 +288,7 @@ func (p *Policy) countsShards(r *store.Run) bool {
 // split one with its last claimed shard, if no shard has started or ended otherwise. The count may
 // have completed the job.
 func (b *Batch) uncountReleased(j *Job, r *store.Run) {
-	if j.Policy.MaxRuns == 0 || j.Deleted || !counts(r.Kind) || r.Attempt > 1 || isCounted(r) || j.Planned == 0 {
+	if j.Policy.MaxRuns == 0 || !counts(r.Kind) || r.Attempt > 1 || isCounted(r) || j.Planned == 0 {
 		return
 	}
 	for _, m := range b.shardsBeside(r) {
@@ -306,7 +300,9 @@ func (b *Batch) uncountReleased(j *Job, r *store.Run) {
 	b.saveJob(j)
 	if j.State == job.JobCompleted {
 		j.State, j.Completed = job.JobActive, time.Time{}
-		b.startChain(j)
+		if !j.Deleted {
+			b.startChain(j)
+		}
 	}
 }
 
@@ -406,7 +402,7 @@ func (b *Batch) Reschedule(j *Job, filled *job.Job, calendars job.Calendars, why
 
 // Delete decides about the removal of a job. Its runs are withdrawn by comparison. The store keeps
 // it as a tombstone at least until its last run has ended.
-func (b *Batch) Delete(j *Job, ifVersion int64, actor string) error {
+func (b *Batch) Delete(j *Job, ifVersion int64, actor string, detail job.Reason) error {
 	j = b.AddJob(j)
 	switch {
 	case j.Deleted:
@@ -416,11 +412,48 @@ func (b *Batch) Delete(j *Job, ifVersion int64, actor string) error {
 	}
 	why := reason.JobDeleted.Of(actor)
 	b.missUnplanned(j, b.timingOf(j), why)
+	b.uncount(j)
 	j.Deleted = true
 	j.Version++
 	b.newEpoch(j, b.now, plan{}, why)
-	b.audit(actor, "job.delete", j.FullName(), j.Version, job.Reason{})
+	b.audit(actor, "job.delete", j.FullName(), j.Version, detail, store.Change{Path: store.DeletedUID, Before: j.UID.String()})
 	return nil
+}
+
+// restore decides about the return of a deleted job, whose name is free. Its calendars and the jobs
+// that it follows may have changed meanwhile.
+func (b *Batch) restore(j *Job, actor string) error {
+	d, calendars := j.Document, b.calendarsOf(j.Document)
+	timing, err := TimingText(d.Filled, calendars)
+	if err == nil {
+		_, err = TimingOf(d.Filled, j.UID, calendars)
+	}
+	if err != nil {
+		return err
+	}
+	if err := b.refuseCycle(d.Filled, b.follows); err != nil {
+		return err
+	}
+	j = b.AddJob(j)
+	j.Document = d.with(func(own *Document) { own.Timing, own.Actor = timing, actor })
+	j.Deleted = false
+	j.Version++
+	if j.State == job.JobCompleted {
+		j.Completed = b.now // its removal is due anew
+	}
+	b.newEpoch(j, b.now, plan{d.Filled, calendars}, j.EpochWhy)
+	b.settleDocument(j)
+	b.audit(actor, "job.restore", j.FullName(), j.Version, job.Reason{})
+	return nil
+}
+
+// refuseCycle refuses a job that would follow itself through others.
+func (b *Batch) refuseCycle(filled *job.Job, upstreams func(full string) ([]string, error)) error {
+	way, err := Cycle(filled.FullName(), Follows(filled), upstreams)
+	if err == nil && way != nil {
+		err = fmt.Errorf("%w: %w", store.ErrCycle, phrase.Mistake(phrase.GoesRound.Of(CycleInWords(way))))
+	}
+	return err
 }
 
 // missUnplanned records due occurrences that no node has planned, before a change that ends a

@@ -73,10 +73,13 @@ func (o *PutJobs) Decide(b *Batch) error {
 // DeleteJob removes a job: see [store.Jobs].
 type DeleteJob struct{ store.DeleteJob }
 
-// Need requests the job and its calendars.
+// Need requests the job, its calendars, and the runs that may be withdrawn if they are counted.
 func (o *DeleteJob) Need(b *Batch, n *Need) {
 	if j, _ := b.lookJob(n, o.UID); j != nil {
 		b.lookCalendars(n, j.Document)
+		if j.Policy.MaxRuns > 0 {
+			b.lookWhole(n, o.UID)
+		}
 	}
 }
 
@@ -86,9 +89,44 @@ func (o *DeleteJob) Decide(b *Batch) error {
 	if j == nil {
 		return fmt.Errorf("delete job %s: %w", o.UID, store.ErrNotFound)
 	}
-	if err := b.Delete(j, o.IfVersion, o.Actor); err != nil {
+	if err := b.Delete(j, o.IfVersion, o.Actor, o.Reason); err != nil {
 		return fmt.Errorf("delete job %s: %w", j.FullName(), err)
 	}
+	return nil
+}
+
+// RestoreJob brings back a deleted job: see [store.Jobs].
+type RestoreJob struct {
+	store.RestoreJob
+	Job *store.Job
+}
+
+// Need requests the job, its calendars, its name, and the jobs that it follows.
+func (o *RestoreJob) Need(b *Batch, n *Need) {
+	if j, _ := b.lookJob(n, o.UID); j != nil {
+		b.lookSessions(n)
+		b.lookCalendars(n, j.Document)
+		b.lookFollows(n, Follows(j.Document.Filled), nil)
+		b.lookName(n, j.FullName())
+		b.lookEdit(n, j, j.Policy)
+	}
+}
+
+// Decide decides about it.
+func (o *RestoreJob) Decide(b *Batch) error {
+	j := b.job(o.UID)
+	if j == nil {
+		return fmt.Errorf("restore job %s: %w", o.UID, store.ErrNotFound)
+	}
+	if j.Deleted {
+		if b.named(j.FullName()) != nil {
+			return fmt.Errorf("restore job %s: %w", j.FullName(), store.ErrExists)
+		}
+		if err := b.restore(j, o.Actor); err != nil {
+			return fmt.Errorf("restore job %s: %w", j.FullName(), err)
+		}
+	}
+	o.Job = j.View()
 	return nil
 }
 

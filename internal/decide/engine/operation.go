@@ -446,7 +446,7 @@ func (o *Tidy) Decide(b *Batch) error {
 	sortByName(list)
 	for _, j := range list {
 		if b.Expired(j) {
-			if err := b.Delete(j, store.AnyVersion, System); err != nil {
+			if err := b.Delete(j, store.AnyVersion, System, job.Reason{}); err != nil {
 				return err
 			}
 		} else if !j.Deleted {

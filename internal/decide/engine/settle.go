@@ -23,7 +23,8 @@ func (b *Batch) neverStarted(m *member) bool {
 // Release decides about attempts that were claimed and certainly not started: they become ready
 // again, or end if they were cancelled or withdrawn meanwhile. It begins with the last scheduled
 // one, which was the last to raise the floor. Without a session they were handed over: a node that
-// releases unknown claims must not release an attempt just handed over.
+// releases unknown claims must not release an attempt just handed over. A flow in progress has no claim
+// to release.
 func (b *Batch) Release(session job.ID, attempts []store.Attempt) {
 	scheduled := func(a store.Attempt) (at time.Time) {
 		if m := b.run(a.Run); m != nil {
@@ -32,7 +33,7 @@ func (b *Batch) Release(session job.ID, attempts []store.Attempt) {
 		return at
 	}
 	for _, a := range slices.SortedStableFunc(slices.Values(attempts), func(a, c store.Attempt) int { return scheduled(c).Compare(scheduled(a)) }) {
-		if m := b.run(a.Run); m != nil && isHandedOver(&m.Run) == session.IsZero() {
+		if m := b.run(a.Run); m != nil && isHandedOver(&m.Run) == session.IsZero() && !isFlow(&m.Run) {
 			b.release(a)
 		}
 	}

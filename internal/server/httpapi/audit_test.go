@@ -33,6 +33,7 @@ func TestEachChangeIsAudited(t *testing.T) {
 		{"POST", "/api/v1/tokens", `{"name": "ci", "role": "viewer"}`, "token.create ci"},
 		{"DELETE", "/api/v1/tokens/ci", "", "token.revoke ci"},
 		{"DELETE", nightly, "", "job.delete default/nightly"},
+		{"POST", nightly + "/restore", "", "job.restore default/nightly"},
 	}
 	seen := len(ok[client.Page[client.AuditRecord]](s, "GET", "/api/v1/audit", "").Items)
 	changed := func(how, want string) {

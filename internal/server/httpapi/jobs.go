@@ -21,6 +21,7 @@ func (a *api) jobRoutes() {
 	register(a, "GET "+one, "get-job", "Get a job", may(service.Read), a.getJob)
 	register(a, "PUT "+one, "put-job", "Create or change a job", may(service.Define, documentBody), a.putJob, http.StatusOK, http.StatusCreated)
 	register(a, "DELETE "+one, "delete-job", "Delete a job", may(service.Define), a.deleteJob)
+	register(a, "POST "+one+"/restore", "restore-job", "Bring back a job that was deleted in the last hour", may(service.Define), a.restoreJob)
 	register(a, "POST "+one+"/pause", "pause-job", "Pause a job", may(service.Define, smallBody), a.pauseJob)
 	register(a, "POST "+one+"/resume", "resume-job", "Resume a job", may(service.Define, smallBody), a.resumeJob)
 	register(a, "POST "+one+"/run", "run-job", "Run a job now", may(service.Operate, paramsBody), a.runJob, http.StatusCreated, http.StatusOK)
@@ -35,7 +36,7 @@ func (a *api) jobRoutes() {
 	register(a, "POST "+one+"/rollback", "rollback-job", "Restore a version of a job", may(service.Define, smallBody), a.rollbackJob)
 	register(a, "POST /jobs:apply", "apply", "Create or update jobs, calendars, pools, channels and executors to match documents", may(service.Read, filesBody), taking(a.Service.Documents.Apply))
 	register(a, "POST /jobs:check", "check", "Check a document and say what it means, without saving it", may(service.Read, documentBody), taking(a.Service.Documents.Check))
-	register(a, "POST /jobs:bulk", "bulk", "Pause, resume, run or delete all jobs that are selected", may(service.Operate, smallBody), taking(a.Service.Bulk.Do))
+	register(a, "POST /jobs:bulk", "bulk", "Pause, resume, run, delete or restore all jobs that are selected", may(service.Operate, smallBody), taking(a.Service.Bulk.Do))
 	register(a, "GET /schedules:preview", "preview-schedule", "Explain a schedule and show when it falls due", may(service.Read), a.previewSchedule)
 }
 
@@ -218,6 +219,7 @@ func (a *api) putJob(ctx context.Context, in *putJobInput) (*changeOutput, error
 type deleteJobInput struct {
 	JobName
 	IfMatch string `header:"If-Match" doc:"The ETag of the version to delete, or * for any."`
+	Reason  string `query:"reason" maxLength:"1024" doc:"Why, for the audit."`
 }
 
 func (a *api) deleteJob(ctx context.Context, in *deleteJobInput) (*changeOutput, error) {
@@ -225,8 +227,16 @@ func (a *api) deleteJob(ctx context.Context, in *deleteJobInput) (*changeOutput,
 	if err != nil {
 		return nil, err
 	}
-	out, err := changed(a.Service.Jobs.Delete(ctx, caller(ctx), in.name(), expect))
+	out, err := changed(a.Service.Jobs.Delete(ctx, caller(ctx), in.name(), in.Reason, expect))
 	out.ETag = ""
+	return out, err
+}
+
+type restoreJobInput struct{ JobName }
+
+func (a *api) restoreJob(ctx context.Context, in *restoreJobInput) (*changeOutput, error) {
+	out, err := changed(a.Service.Jobs.Restore(ctx, caller(ctx), in.name()))
+	out.Status = http.StatusOK
 	return out, err
 }
 

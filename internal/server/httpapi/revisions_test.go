@@ -137,6 +137,29 @@ func TestRestoringAVersionRespectsTheNamespaceOfTheToken(t *testing.T) {
 	}
 }
 
+func TestBringingBackAJobRespectsTheNamespaceOfTheToken(t *testing.T) {
+	s := newServer(t)
+	s.grant("web-admin", "of web", store.RoleAdmin, "web")
+	for name, want := range map[string]int{"web/a": 403, "ops/b": 403, "web/c": 200} {
+		namespace, short, _ := strings.Cut(name, "/")
+		on := map[string]string{"web/a": "ops/secret", "ops/b": "web/x", "web/c": "web/x"}[name]
+		ok[client.Change](s, "POST", "/api/v1/jobs", fmt.Sprintf(`{"namespace": %q, "name": %q, "schedule": {"on": %q}, "run": {"shell": "true"}}`, namespace, short, on))
+		ok[client.Change](s, "DELETE", "/api/v1/jobs/"+name+"?reason=a+slip", "", "If-Match", "*")
+		if w := s.as("of web", "POST", "/api/v1/jobs/"+name+"/restore", ""); w.Code != want {
+			t.Errorf("%s: status %d, want %d: %s", name, w.Code, want, w.Body)
+		}
+	}
+	ok[client.Change](s, "POST", "/api/v1/jobs/web/a/restore", "")
+	s.refused(client.TypeExists, 409, "POST", "/api/v1/jobs/web/a/restore", "")
+	s.refused(client.TypeNotFound, 404, "POST", "/api/v1/jobs/web/never/restore", "")
+
+	group := ok[client.BulkResult](s, "POST", "/api/v1/jobs:bulk", `{"action": "delete", "namespace": "web", "reason": "all of them"}`).Group
+	if back := ok[client.BulkResult](s, "POST", "/api/v1/jobs:bulk", `{"action": "restore", "deleted_in": "`+group+`"}`); back.Done != 2 {
+		t.Errorf("brought back: %+v", back)
+	}
+	s.refused(client.TypeInvalid, 422, "POST", "/api/v1/jobs:bulk", `{"action": "restore"}`)
+}
+
 func TestInvalidVersionIsNotRestored(t *testing.T) {
 	s := newServer(t)
 	const calendar = `{"kind": "calendar", "name": "holidays", "calendar": {"include": ["2026-12-25"]}}`

@@ -87,7 +87,10 @@ func (w *world) fill() {
 			w.t.Fatal(err)
 		}
 	}
-	_, err := w.store.PutToken(ctx, store.PutToken{Name: "ci", Hash: auth.HashOf("of ci"), Role: store.RoleRunner, Actor: "alice"})
+	deleted, err := store.PutOne(ctx, w.store, store.PutJob{Definition: &job.Job{Namespace: job.DefaultNamespace, Name: "deleted", Run: job.RunSpec{Shell: &job.Shell{Command: "true"}}}, Actor: "alice"})
+	must(err)
+	must(w.store.DeleteJob(ctx, store.DeleteJob{UID: deleted.Definition.UID, IfVersion: store.AnyVersion, Actor: "alice"}))
+	_, err = w.store.PutToken(ctx, store.PutToken{Name: "ci", Hash: auth.HashOf("of ci"), Role: store.RoleRunner, Actor: "alice"})
 	must(err)
 	_, err = w.store.PutToken(ctx, store.PutToken{Name: "far", Hash: auth.HashOf(tokenOfWorker), Role: store.RoleRemote, Actor: "alice"})
 	must(err)
@@ -200,6 +203,8 @@ func (w *world) target(o *operation) string {
 	case len(tag) < 4:
 	case strings.HasSuffix(o.path, "/report"), strings.HasSuffix(o.path, "/ping-key"):
 		name = "reported"
+	case strings.HasSuffix(o.path, "/restore"):
+		name = "deleted"
 	case tag[3] == "calendars":
 		name = "holidays"
 	case tag[3] == "pools":

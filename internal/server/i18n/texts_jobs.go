@@ -54,7 +54,7 @@ var jobsTexts = []text{
 	{"bulk.every", "All jobs of the server.", "服务器上的所有任务。"},
 	{"bulk.counted", "If another number matches by the time you confirm, nothing is changed.", "如果确认时匹配的任务数已变化，则不会做任何更改。"},
 	{"bulk.run_help", "Each runs once now, with the default values of its parameters.", "每个任务立即运行一次，参数取默认值。"},
-	{"bulk.delete_help", "They cannot be brought back. Their history stays as long as it is kept.", "删除后无法恢复，历史记录在保留期内仍可查看。"},
+	{"bulk.delete_help", "They can be brought back for an hour. Their history stays as long as it is kept.", "删除后一小时内可以恢复，历史记录在保留期内仍可查看。"},
 	{"bulk.more", "and {n} more|and {n} more", "另有 {n} 个"},
 	{"bulk.failed", "{n} job was refused|{n} jobs were refused", "{n} 个任务的操作被拒绝"},
 	{"bulk.did", "{n} job was changed.|{n} jobs were changed.", "已更改 {n} 个任务。"},

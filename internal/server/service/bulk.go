@@ -18,14 +18,15 @@ const (
 	bulkMax = 10_000
 	// bulkErrors is the most failures in a list.
 	bulkErrors = 100
-	// undoneFor is how long a pause of many jobs can be undone: the audit is searched for so long.
+	// undoneFor is how long a pause of many jobs can be undone: the audit is searched for so long. What
+	// was deleted is forgotten earlier.
 	undoneFor = 24 * time.Hour
 	// bulkAtOnce is how many jobs of a request are changed at a time: stores commit what comes at
 	// once together, and other requests still get their turn.
 	bulkAtOnce = 16
 )
 
-var bulkActions = []client.BulkAction{client.BulkPause, client.BulkResume, client.BulkRun, client.BulkDelete}
+var bulkActions = []client.BulkAction{client.BulkPause, client.BulkResume, client.BulkRun, client.BulkDelete, client.BulkRestore}
 
 // Bulk changes many jobs at once.
 type Bulk struct {
@@ -52,7 +53,9 @@ func (s *Bulk) Do(ctx context.Context, who Caller, bulk client.Bulk) (client.Bul
 	var names []Name
 	switch {
 	case bulk.PausedIn != "" && bulk.Action == client.BulkResume:
-		names, err = s.pausedIn(ctx, who, bulk.PausedIn)
+		names, err = s.changedIn(ctx, who, "paused_in", bulk.PausedIn, "job.pause")
+	case bulk.Action == client.BulkRestore:
+		names, err = s.changedIn(ctx, who, "deleted_in", bulk.DeletedIn, "job.delete")
 	case of == nil && len(bulk.Labels) == 0 && bulk.Text == "" && bulk.State == "" && !bulk.All:
 		return result, WrongField("all", phrase.Missing, phrase.SelectJobs)
 	default:
@@ -88,7 +91,7 @@ func mayBulk(who Caller, action client.BulkAction) error {
 		return err
 	}
 	if !slices.Contains(bulkActions, action) {
-		return WrongField("action", phrase.NotKnown.Of(phrase.Quoted(action)), phrase.AllowedActions.Of([]string{"pause", "resume", "run", "delete"}))
+		return WrongField("action", phrase.NotKnown.Of(phrase.Quoted(action)), phrase.AllowedActions.Of([]string{"pause", "resume", "run", "delete", "restore"}))
 	}
 	if action == client.BulkRun {
 		return nil
@@ -147,16 +150,16 @@ func (s *Bulk) selected(ctx context.Context, of scope, q store.JobQuery) (names 
 	}
 }
 
-// pausedIn returns the names of the jobs that a request has paused. The audit has them.
-func (s *Bulk) pausedIn(ctx context.Context, who Caller, group string) (names []Name, err error) {
+// changedIn returns the names of the jobs that an action of a request has changed. The audit has them.
+func (s *Bulk) changedIn(ctx context.Context, who Caller, field, group, action string) (names []Name, err error) {
 	if _, err := job.ParseID(group); err != nil {
-		return nil, WrongField("paused_in", phrase.NotKnown.Of(phrase.Quoted(group)))
+		return nil, WrongField(field, phrase.NotKnown.Of(phrase.Quoted(group)))
 	}
 	now, err := s.jobs.store.Now(ctx)
 	if err != nil {
 		return nil, err
 	}
-	q := client.AuditQuery{Group: group, Action: "job.pause", From: now.Add(-undoneFor), PageSize: PageMax}
+	q := client.AuditQuery{Group: group, Action: action, From: now.Add(-undoneFor), PageSize: PageMax}
 	for {
 		page, err := s.audit.List(ctx, who, q)
 		if err != nil {
@@ -183,9 +186,11 @@ func (s *Bulk) one(ctx context.Context, who Caller, name Name, bulk *client.Bulk
 	case client.BulkRun:
 		_, err = s.runs.Start(ctx, who, name, client.RunRequest{}, key)
 	case client.BulkDelete:
-		if out, err = s.jobs.Delete(ctx, who, name, Expect{}); isType(err, client.TypeNotFound) {
+		if out, err = s.jobs.Delete(ctx, who, name, bulk.Reason, Expect{}); isType(err, client.TypeNotFound) {
 			err = nil // it was deleted in the meantime
 		}
+	case client.BulkRestore:
+		out, err = s.jobs.Restore(ctx, who, name)
 	}
 	return out.MayStart, err
 }

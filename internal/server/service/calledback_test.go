@@ -40,7 +40,7 @@ func TestChangeNamesClaimedRunsThatWereNotReleased(t *testing.T) {
 	pause := func(s *Service, name Name) (Changed, error) {
 		return s.Jobs.Pause(ctx, admin, name, client.PauseRequest{}, Expect{})
 	}
-	remove := func(s *Service, name Name) (Changed, error) { return s.Jobs.Delete(ctx, admin, name, Expect{}) }
+	remove := func(s *Service, name Name) (Changed, error) { return s.Jobs.Delete(ctx, admin, name, "", Expect{}) }
 	apply := func(request client.Apply) func(s *Service, name Name) (Changed, error) {
 		return func(s *Service, _ Name) (out Changed, err error) {
 			applied, err := s.Documents.Apply(ctx, admin, request)

@@ -24,6 +24,8 @@ type jobStore interface {
 	ListJobs(ctx context.Context, q store.JobQuery) (list []*store.Job, next string, err error)
 	Followers(ctx context.Context, upstream string, after job.ID, limit int) (list []*store.Job, more bool, err error)
 	DeleteJob(ctx context.Context, d store.DeleteJob) error
+	RestoreJob(ctx context.Context, r store.RestoreJob) (*store.Job, error)
+	auditStore
 	Attempts(ctx context.Context, q store.HistoryQuery) ([]store.Record, store.RecordRef, error)
 	Recent(ctx context.Context, jobs []job.ID, n int) ([][]store.Record, error)
 	recallStore
@@ -413,8 +415,8 @@ func (s *Jobs) changed(ctx context.Context, j *store.Job, at time.Time, version 
 	return out, nil
 }
 
-// Delete removes a job.
-func (s *Jobs) Delete(ctx context.Context, who Caller, name Name, expect Expect) (Changed, error) {
+// Delete removes a job, for a reason that only the audit keeps.
+func (s *Jobs) Delete(ctx context.Context, who Caller, name Name, why string, expect Expect) (Changed, error) {
 	j, err := s.find(ctx, who, Define, name)
 	if err != nil {
 		return Changed{}, err
@@ -422,7 +424,7 @@ func (s *Jobs) Delete(ctx context.Context, who Caller, name Name, expect Expect)
 	if err := expect.match(j.Definition.Version); err != nil {
 		return Changed{}, err
 	}
-	err = s.store.DeleteJob(ctx, store.DeleteJob{UID: j.Definition.UID, IfVersion: j.Definition.Version, Actor: who.Name})
+	err = s.store.DeleteJob(ctx, store.DeleteJob{UID: j.Definition.UID, IfVersion: j.Definition.Version, Actor: who.Name, Reason: job.Text(why)})
 	if errors.Is(err, store.ErrConflict) {
 		return Changed{}, changedMeanwhile(job.KindJob, name.String())
 	}
@@ -433,6 +435,67 @@ func (s *Jobs) Delete(ctx context.Context, who Caller, name Name, expect Expect)
 	out, err := s.calledBack(ctx, j, j.Definition.Version)
 	out.Result = client.Deleted
 	return out, err
+}
+
+// Restore brings back a job that was deleted in the last hour. The definition must be one that the
+// caller may write now.
+func (s *Jobs) Restore(ctx context.Context, who Caller, name Name) (Changed, error) {
+	if err := who.MayIn(Define, name.Namespace); err != nil {
+		return Changed{}, err
+	}
+	uid, err := s.lastDeleted(ctx, name)
+	if err != nil {
+		return Changed{}, err
+	}
+	j, err := store.JobByUID(ctx, s.store, uid)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return Changed{}, Refuse(client.TypeNotFound, phrase.NotDeletedLately.Of(name), phrase.ApplyItAgain)
+	case err != nil:
+		return Changed{}, err
+	case !j.Deleted:
+		return Changed{}, exists(name.String())
+	}
+	definition := *j.Definition
+	definition.Status = nil
+	if err := s.mayWriteAgain(ctx, who, name, &definition, definition.Version); err != nil {
+		return Changed{}, err
+	}
+	if j, err = s.store.RestoreJob(ctx, store.RestoreJob{UID: uid, Actor: who.Name}); err != nil {
+		return Changed{}, putError(err, store.PutJob{Definition: &definition})
+	}
+	s.sync(ctx)
+	out, err := s.created(ctx, j)
+	if err == nil {
+		out.Warnings, err = s.warnOfUpstreams(ctx, j.Definition)
+	}
+	return out, err
+}
+
+// lastDeleted returns the uid of the job that last lost a name. The audit has it.
+func (s *Jobs) lastDeleted(ctx context.Context, name Name) (uid job.ID, err error) {
+	now, err := s.store.Now(ctx)
+	if err != nil {
+		return uid, err
+	}
+	q := store.AuditQuery{Object: name.String(), Action: "job.delete", From: now.Add(-undoneFor), Limit: 1}
+	for range partsMax {
+		records, next, err := s.store.Audit(ctx, q)
+		if err != nil {
+			return uid, err
+		}
+		for _, r := range records {
+			for _, c := range r.Changes {
+				if c.Path == store.DeletedUID {
+					return job.ParseID(c.Before)
+				}
+			}
+		}
+		if q.Before = next; next == 0 {
+			break
+		}
+	}
+	return uid, nil
 }
 
 // Pause pauses a job.

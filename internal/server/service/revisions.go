@@ -131,25 +131,7 @@ func (s *Jobs) Rollback(ctx context.Context, who Caller, name Name, version int6
 	if err != nil {
 		return Changed{}, err
 	}
-	if err := who.mayName(Define, job.Document{Job: r.Definition}, ""); err != nil {
-		return Changed{}, err
-	}
-	d := job.Document{Kind: job.KindJob, Job: r.Definition}
-	rules, err := s.rules.present(ctx, &d)
-	if err != nil {
-		return Changed{}, err
-	}
-	err = check(d, rules)
-	var mistakes job.Problems
-	if errors.As(err, &mistakes) {
-		e := invalid(mistakes, "")
-		e.Detail = reason.Say(phrase.VersionWrong.Of(name.String(), int(r.Version)))
-		for i := range e.Errors {
-			e.Errors[i].Pointer = "" // it is not in the request
-		}
-		return Changed{}, e
-	}
-	if err != nil {
+	if err := s.mayWriteAgain(ctx, who, name, r.Definition, r.Version); err != nil {
 		return Changed{}, err
 	}
 	return s.edit(ctx, who, name, expect, func(now *job.Job, _ *store.PutJob) {
@@ -157,6 +139,29 @@ func (s *Jobs) Rollback(ctx context.Context, who Caller, name Name, version int6
 		*now = *r.Definition
 		now.Paused = paused
 	})
+}
+
+// mayWriteAgain refuses an earlier definition that the caller may not write, or that is wrong by now.
+func (s *Jobs) mayWriteAgain(ctx context.Context, who Caller, name Name, definition *job.Job, version int64) error {
+	d := job.Document{Kind: job.KindJob, Job: definition}
+	if err := who.mayName(Define, d, ""); err != nil {
+		return err
+	}
+	rules, err := s.rules.present(ctx, &d)
+	if err != nil {
+		return err
+	}
+	err = check(d, rules)
+	var mistakes job.Problems
+	if errors.As(err, &mistakes) {
+		e := invalid(mistakes, "")
+		e.Detail = reason.Say(phrase.VersionWrong.Of(name.String(), int(version)))
+		for i := range e.Errors {
+			e.Errors[i].Pointer = "" // it is not in the request
+		}
+		return e
+	}
+	return err
 }
 
 // nowhere is the name of a document that is missing before a change, or after it.

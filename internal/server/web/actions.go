@@ -21,6 +21,7 @@ func (s *site) actions() {
 	s.page("POST /jobs/{namespace}/{name}/pause", s.pauseJob)
 	s.page("POST /jobs/{namespace}/{name}/resume", s.resumeJob)
 	s.page("POST /jobs/{namespace}/{name}/delete", needs(service.Define, s.deleteJob))
+	s.page("POST /jobs/{namespace}/{name}/restore", needs(service.Define, s.restoreJob))
 	s.page("POST /jobs/{namespace}/{name}/rollback", needs(service.Define, s.rollBack))
 	s.page("POST /examples", s.addExamples)
 	s.page("POST /examples/remove", s.removeExamples)
@@ -92,11 +93,18 @@ func (s *site) deleteJob(p *page) error {
 	if p.r.PostForm.Get("confirm") != p.namedJob().Name {
 		return service.WrongParameter("confirm", phrase.NotTheJobName, phrase.TypeName.Of(p.namedJob().Name))
 	}
-	out, err := s.Service.Jobs.Delete(p.ctx(), p.who, p.namedJob(), service.Expect{})
+	out, err := s.Service.Jobs.Delete(p.ctx(), p.who, p.namedJob(), strings.TrimSpace(p.r.PostForm.Get("reason")), service.Expect{})
 	if err != nil {
 		return err
 	}
-	return p.changed("/jobs", "deleted", out.MayStart)
+	return p.changed("/jobs", "deleted", out.MayStart, "about", p.namedJob().String())
+}
+
+func (s *site) restoreJob(p *page) error {
+	if _, err := s.Service.Jobs.Restore(p.ctx(), p.who, p.namedJob()); err != nil {
+		return err
+	}
+	return p.done("/jobs/"+p.namedJob().String(), "restored", "about", p.namedJob().String())
 }
 
 func (s *site) rollBack(p *page) error {

@@ -153,8 +153,10 @@ func (p *page) bareLayout(title, section string, values ...any) *Layout {
 		l.Said = p.T(key, "n", p.query("n"), "name", about)
 		switch text := p.query("said"); {
 		case about == "":
-		case text == "bulk_pause":
-			l.Undo = undoPauses(about)
+		case text == "bulk_pause", text == "bulk_delete":
+			l.Undo = undoBulk(text, about)
+		case text == "deleted":
+			l.Undo = "/jobs/" + about + "/restore"
 		case text == "paused":
 			l.Undo = "/jobs/" + about + "/resume"
 		case text == "drained":

@@ -53,7 +53,7 @@ const (
 )
 
 // auditActions are offered as filters.
-var auditActions = []string{"job", "job.create", "job.change", "job.delete", "job.pause", "job.resume", "run", "run.hand", "run.cancel", "run.backfill", "calendar", "pool", "window", "hook", "channel", "executors", "secret", "node", "token"}
+var auditActions = []string{"job", "job.create", "job.change", "job.delete", "job.restore", "job.pause", "job.resume", "run", "run.hand", "run.cancel", "run.backfill", "calendar", "pool", "window", "hook", "channel", "executors", "secret", "node", "token"}
 
 func (s *site) audit(p *page) error {
 	l := p.layout("audit.title", "audit")
@@ -185,7 +185,7 @@ func actionIcon(action string) string {
 		return "pause"
 	case verb == "resume", verb == "hand", verb == "backfill", verb == "retry":
 		return "play"
-	case verb == "create":
+	case verb == "create", verb == "restore":
 		return "plus"
 	case verb == "delete", verb == "cancel", verb == "revoke":
 		return "x"

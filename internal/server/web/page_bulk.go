@@ -151,8 +151,8 @@ func (s *site) changedMany(p *page, v *bulkView, result *client.BulkResult, err 
 	if len(result.Errors) == 0 {
 		return p.changed(v.Back, "bulk_"+v.Action, result.MayStart, "n", strconv.Itoa(result.Done), "about", result.Group)
 	}
-	if v.Action == string(client.BulkPause) && result.Done > 0 {
-		v.Undo = undoPauses(result.Group)
+	if result.Done > 0 && (v.Action == string(client.BulkPause) || v.Action == string(client.BulkDelete)) {
+		v.Undo = undoBulk("bulk_"+v.Action, result.Group)
 	}
 	v.MayStart = p.mayStart(result.MayStart)
 	for i := range result.Errors {
@@ -164,12 +164,18 @@ func (s *site) changedMany(p *page, v *bulkView, result *client.BulkResult, err 
 	return nil
 }
 
-// undoPauses is where a form resumes the jobs that a request has paused.
-func undoPauses(group string) string { return "/jobs/bulk/undo?about=" + url.QueryEscape(group) }
+// undoBulk is where a form undoes a pause or a deletion of several jobs, by the group of its request.
+func undoBulk(said, group string) string {
+	return "/jobs/bulk/undo?" + url.Values{"of": {said}, "about": {group}}.Encode()
+}
 
-// undoBulk resumes the jobs that a request has paused.
+// undoBulk resumes the jobs that a request has paused, or restores what it has deleted.
 func (s *site) undoBulk(p *page) error {
-	v := bulkView{Layout: p.layout("bulk.title", "jobs"), Action: string(client.BulkResume), Back: p.back("/jobs")}
-	result, err := s.Service.Bulk.Do(p.ctx(), p.who, client.Bulk{Action: client.BulkResume, PausedIn: p.query("about")})
+	bulk := client.Bulk{Action: client.BulkResume, PausedIn: p.query("about")}
+	if p.query("of") == "bulk_delete" {
+		bulk = client.Bulk{Action: client.BulkRestore, DeletedIn: p.query("about")}
+	}
+	v := bulkView{Layout: p.layout("bulk.title", "jobs"), Action: string(bulk.Action), Back: p.back("/jobs")}
+	result, err := s.Service.Bulk.Do(p.ctx(), p.who, bulk)
 	return s.changedMany(p, &v, &result, err)
 }

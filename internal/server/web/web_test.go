@@ -76,7 +76,8 @@ func TestFormsPerformTheirAction(t *testing.T) {
 	if answer := b.send("/jobs/ops/by-hand/delete", "confirm", "another"); answer.Code != http.StatusUnprocessableEntity {
 		t.Errorf("deleting without the name answers %d", answer.Code)
 	}
-	leads("/jobs?said=deleted", "/jobs/ops/by-hand/delete", "confirm", "by-hand")
+	leads("/jobs?about=ops%2Fby-hand&said=deleted", "/jobs/ops/by-hand/delete", "confirm", "by-hand", "reason", "moved")
+	leads("/jobs/ops/by-hand?about=ops%2Fby-hand&said=restored", "/jobs/ops/by-hand/restore")
 	answer := b.send("/tokens", "name", "ci", "role", "runner")
 	if answer.Code != http.StatusCreated || !strings.Contains(answer.Body.String(), "belfry_") {
 		t.Errorf("a new token is not shown: %d", answer.Code)

@@ -152,8 +152,8 @@ type Tx interface {
 	//   - Jobs are written as they are. One that is News goes into the feed of changes
 	//     (JobsChanged) with a number behind all that were ever given; the numbers become
 	//     visible in their order. One that is Revised has a new definition: its revision
-	//     is kept, by Document.Actor, up to the number of Revisions. A Made job has a name that
-	//     is free; a Deleted one frees its name.
+	//     is kept, by Document.Actor, up to the number of Revisions. A Made or Restored job has
+	//     a name that is free; a Deleted one frees its name.
 	//   - Audit records get numbers without gaps in the order in which they become visible.
 	//   - Hints are sent after the commit to all processes; they may be lost.
 	Write(c *engine.Changes) error

@@ -72,6 +72,13 @@ func (s *Control) DeleteJob(ctx context.Context, d store.DeleteJob) error {
 	return s.do(ctx, Order{Items: 1}, &engine.DeleteJob{DeleteJob: d})
 }
 
+// RestoreJob implements [store.Jobs].
+func (s *Control) RestoreJob(ctx context.Context, r store.RestoreJob) (*store.Job, error) {
+	op := engine.RestoreJob{RestoreJob: r}
+	err := s.do(ctx, Order{Items: 1, Adds: true}, &op)
+	return op.Job, err
+}
+
 // errNoDocument refuses jobs, which are for PutJobs.
 var errNoDocument = errors.New("it is no calendar, pool, channel or list of executors")
 

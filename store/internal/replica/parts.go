@@ -38,9 +38,11 @@ func (w *writer) commit(c *engine.Changes) *commit {
 			byName[is.job.FullName()] = uid
 		}
 		switch {
-		case w.newJobs[uid]:
+		case w.named[uid]:
 			full := is.job.FullName()
-			delete(p.Compares, cellKey(uid)) // a new uid needs no compare; its name has one
+			if is.job.Made() {
+				delete(p.Compares, cellKey(uid)) // a new uid needs no compare; its name has one
+			}
 			p.compare(nameKey(full), 0)
 			w.t.b.set(&p.Txn, nameKey(full), jobName{full, uid})
 		case w.dropped[uid]:

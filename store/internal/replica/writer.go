@@ -75,7 +75,7 @@ type writer struct {
 	order []job.ID               // cells in the order of the step
 	// tied has for each cell another one that must be written with it: a forest.
 	tied    map[job.ID]job.ID
-	newJobs map[job.ID]bool
+	named   map[job.ID]bool // jobs that take their names
 	news    map[job.ID]bool
 	dropped map[job.ID]bool // names that become free
 	rest    *part           // data outside cells
@@ -103,7 +103,7 @@ func (w *writer) runs() (n int) {
 }
 
 func (w *writer) collect(c *engine.Changes) error {
-	w.newJobs, w.news, w.dropped, w.pools = map[job.ID]bool{}, map[job.ID]bool{}, map[job.ID]bool{}, map[string]job.ID{}
+	w.named, w.news, w.dropped, w.pools = map[job.ID]bool{}, map[job.ID]bool{}, map[job.ID]bool{}, map[string]job.ID{}
 	for _, j := range c.Jobs {
 		if err := w.job(j); err != nil {
 			return err
@@ -256,8 +256,8 @@ func (w *writer) job(j *engine.Job) error {
 	hadFollows, wasDeleted := len(c.follows)+len(c.calendars) > 0, c.job.Deleted
 	c.job = *j
 	c.job.Document, c.job.Policy = nil, nil
-	if j.Made() {
-		w.newJobs[j.UID] = true
+	if j.Made() || j.Restored() {
+		w.named[j.UID] = true
 	}
 	if j.Deleted && !wasDeleted {
 		w.dropped[j.UID] = true

@@ -158,6 +158,9 @@ func (s *backend) scanDefinition(q reader) (uid job.ID, d *definition, err error
 	d.document = engine.NewDocument(doc, doc.WithDefaults(s.defaults))
 	d.document.Timing = q.Text()
 	d.created, d.changed = q.time(), q.time()
-	d.pausedAt, d.pausedUntil, d.pausedBy, d.pauseReason = q.time(), q.time(), q.Text(), q.reason()
+	d.pausedAt = q.time()
+	until := q.Int()
+	d.pausedUntil = columns.FromNanos(max(until, -until)) // see overTerms
+	d.pausedBy, d.pauseReason = q.Text(), q.reason()
 	return uid, d, nil
 }

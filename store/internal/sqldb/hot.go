@@ -146,6 +146,15 @@ func (h *hot) dropJob(uid job.ID) {
 	}
 }
 
+// forget removes jobs whose rows are removed.
+func (h *hot) forget(uids []job.ID) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, uid := range uids {
+		h.dropJob(uid)
+	}
+}
+
 // dropRuns forgets the runs of a job.
 func (h *hot) dropRuns(entry *hotJob) {
 	h.planned -= len(entry.planned)

@@ -165,12 +165,12 @@ func (t *tx) lateOf(session job.ID, now time.Time, most int) (late []endingRun, 
 	return late, true, nil
 }
 
-// overTerms returns jobs whose pause has expired, and completed ones due for removal. A deleted job has
-// no such moments, and a condition for that would let PostgreSQL read all jobs through the index of
-// undeleted jobs.
+// overTerms returns jobs whose pause has expired, and completed ones due for removal. The end of the
+// pause of a deleted job is negative: a condition for deleted jobs would let PostgreSQL read all jobs
+// through the index of undeleted jobs. SQLite uses its index for the condition of that index only.
 func (t *tx) overTerms(now time.Time) (all []job.ID, more bool, err error) {
 	for _, text := range []string{
-		"select uid from jobs where paused_until <> 0 and paused_until <= ? order by paused_until limit ?",
+		"select uid from jobs where paused_until <> 0 and paused_until > 0 and paused_until <= ? order by paused_until limit ?",
 		"select uid from jobs where remove_at <> 0 and remove_at <= ? order by remove_at limit ?",
 	} {
 		list, err := t.ids(text, columns.Nanos(now), int64(tidyMax))
@@ -290,6 +290,7 @@ func (t *tx) removeTombstones(now time.Time) (more bool, err error) {
 			return false, err
 		}
 	}
+	t.s.hot.forget(list)
 	return len(list) == tidyMax, t.dropNames(list)
 }
 

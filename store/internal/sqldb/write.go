@@ -3,7 +3,6 @@ package sqldb
 import (
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/belfry-cron/belfry/internal/decide/engine"
 	"github.com/belfry-cron/belfry/job"
@@ -262,6 +261,11 @@ func (st *step) writeNews(list []*engine.Job, numbers map[*engine.Job]int64) err
 			}
 			unnamed = append(unnamed, j.UID)
 		}
+		if j.Restored() {
+			if err := st.exec("update jobs set live = ? where uid = ?", j.FullName(), idOf(j.UID)); err != nil {
+				return err
+			}
+		}
 		if !j.Revised() {
 			continue
 		}
@@ -317,12 +321,12 @@ func (st *step) writeNews(list []*engine.Job, numbers map[*engine.Job]int64) err
 // announced adds the last columns of the three tables.
 func (b *Batch) announced(j *engine.Job, seq int64) {
 	var deleted int64
-	until := j.PausedUntil
+	until := columns.Nanos(j.PausedUntil)
 	if j.Deleted {
-		deleted, until = columns.Nanos(j.Changed), time.Time{} // then Tidy does not return it again
+		deleted, until = columns.Nanos(j.Changed), -until // then Tidy does not return it again
 	}
 	keep := keepOf(j.Document)
-	b.int(seq).int(j.Version).time(j.Changed).int(deleted).time(j.PausedAt).time(until).text(j.PausedBy).text(j.PauseReason.Stored())
+	b.int(seq).int(j.Version).time(j.Changed).int(deleted).time(j.PausedAt).int(until).text(j.PausedBy).text(j.PauseReason.Stored())
 	b.time(j.RemoveAt()).int(int64(keep.Runs)).int(int64(keep.For)).int(int64(keep.OutputFor)).text(j.Document.Timing)
 }
 
