@@ -224,6 +224,7 @@ type attempt struct {
 	watched    executor.Process
 	began      time.Time
 	mark       engine.Mark // of the output
+	used       job.Usage
 	// When the container was signalled, and killed; zero for never.
 	asked, killed time.Time
 }
@@ -235,6 +236,7 @@ type carryOver struct {
 	StopSignal string      `json:"stop_signal"`
 	Found      bool        `json:"found,omitempty"` // state of the search in the output
 	Searched   [2][]byte   `json:"searched"`
+	Used       job.Usage   `json:"used,omitzero"`
 	Anew       bool        `json:"anew,omitempty"` // the rest is not known: see executor.Anew
 }
 
@@ -497,6 +499,7 @@ func (r *attempt) resume(ctx context.Context) executor.Result {
 		}
 		return r.follow(ctx)
 	}
+	r.used = c.Used
 	r.match.Continue(c.Found, c.Searched)
 	return r.follow(ctx)
 }

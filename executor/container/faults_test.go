@@ -192,6 +192,21 @@ func TestAContainerSurvivesAnOutageOfItsEngine(t *testing.T) {
 	r.nothingLeft()
 }
 
+func TestUsageOfAContainerIsSampled(t *testing.T) {
+	t.Parallel()
+	s := newStandIn(t)
+	r := newRig(t, s.socket, container.Settings{})
+	s.gate = t.TempDir() + "/open"
+	a := attemptOf(job.Container{Shell: `while [ ! -e "$GATE" ]; do sleep 0.02; done; exit 7`, Env: map[string]string{"GATE": s.gate}})
+	got := r.Run(t.Context(), a, executor.Output{})
+	if u := got.Usage; codeOf(got) != 7 || u.CPUSeconds < 0.25 || u.MemoryBytes != 40e6 || u.MemoryAtMost || u.ReadBytes == nil || *u.ReadBytes != 4096 || *u.WrittenBytes != 1024 {
+		t.Errorf("got %+v (%s), and it used %s", got, got.Reason, u.Stored())
+	}
+	if got = r.Run(t.Context(), attemptOf(job.Container{Shell: "true"}), executor.Output{}); got.Usage != (job.Usage{}) && s.sampled.Load() < 3 {
+		t.Errorf("what was not sampled used %s", got.Usage.Stored())
+	}
+}
+
 func TestTheEndOfAContainerIsUnknownWithoutItsEngine(t *testing.T) {
 	t.Parallel()
 	s := newStandIn(t)

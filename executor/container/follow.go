@@ -41,6 +41,9 @@ func (r *attempt) follow(ctx context.Context) executor.Result {
 	over := make(chan end, 1)       // receives the end of the container
 	ended := make(chan struct{})    // closed before
 	finished := make(chan struct{}) // closed once reading has ended
+	sampling, stopSampling := context.WithCancel(context.WithoutCancel(ctx))
+	sampled := make(chan job.Usage, 1) // receives what was used, once sampling has ended
+	go func() { sampled <- r.sample(sampling) }()
 	go func() {
 		if e, ok := r.watch(watching); ok {
 			close(ended)
@@ -61,10 +64,14 @@ func (r *attempt) follow(ctx context.Context) executor.Result {
 		if errors.Is(context.Cause(ctx), executor.ErrCarried) {
 			stopReading()
 			<-finished
+			stopSampling()
+			r.used = <-sampled
 			return r.carry()
 		}
 		e, known = r.stop(ctx, over)
 	}
+	stopSampling()
+	r.used = <-sampled
 	if !known {
 		stopReading()
 		<-finished
@@ -75,6 +82,7 @@ func (r *attempt) follow(ctx context.Context) executor.Result {
 	r.match.End()
 	fenced := r.config.Watch.Fenced(r.watched)
 	result := r.concluded(ctx, e, fenced)
+	result.Usage = r.used
 	result.Release = func() {
 		r.config.Watch.Ended(r.watched)
 		r.remove(ctx)
@@ -110,7 +118,7 @@ func (r *attempt) concluded(ctx context.Context, e end, fenced bool) executor.Re
 
 // carry leaves the container to another process.
 func (r *attempt) carry() executor.Result {
-	c := carryOver{Mark: r.mark, Began: r.began, StopSignal: r.stopSignal}
+	c := carryOver{Mark: r.mark, Began: r.began, StopSignal: r.stopSignal, Used: r.used}
 	c.Found, c.Searched = r.match.State()
 	text, err := json.Marshal(c)
 	if err != nil {

@@ -379,6 +379,32 @@ func (e *Engine) Inspect(ctx context.Context, name string) (Container, error) {
 	return c, e.call(ctx, http.MethodGet, "/containers/"+name+"/json", nil, nil, &c)
 }
 
+// Stats are what a running container has used since its start.
+type Stats struct {
+	CPU struct {
+		Usage struct {
+			Total int64 `json:"total_usage"` // in nanoseconds
+		} `json:"cpu_usage"`
+	} `json:"cpu_stats"`
+	Memory struct {
+		Usage uint64 `json:"usage"` // now
+		Stats struct {
+			Inactive uint64 `json:"inactive_file"`
+		} `json:"stats"`
+	} `json:"memory_stats"`
+	Block struct {
+		Bytes []struct {
+			Op    string `json:"op"`
+			Value uint64 `json:"value"`
+		} `json:"io_service_bytes_recursive"`
+	} `json:"blkio_stats"`
+}
+
+// Stats returns what a container uses, without the wait of an engine for a second sample.
+func (e *Engine) Stats(ctx context.Context, name string) (s Stats, err error) {
+	return s, e.call(ctx, http.MethodGet, "/containers/"+name+"/stats", url.Values{"stream": {"0"}, "one-shot": {"1"}}, nil, &s)
+}
+
 // Wait waits until a container is not running.
 func (e *Engine) Wait(ctx context.Context, name string) error {
 	answer, err := e.send(ctx, http.MethodPost, "/containers/"+name+"/wait", url.Values{"condition": {"not-running"}}, nil, nil)
