@@ -252,6 +252,7 @@ test-long: ## all that can be made longer, for some hours
 	BELFRY_XXL=10000 BELFRY_DATABASE=postgres,mariadb,etcd,redis $(GO) -C test/xxl test -timeout 3h -count=1 -v -tags servers -run '^TestThreeNodes$$' .
 	BELFRY_ROLLING=2m $(GO_TEST) -count=1 -v -tags servers -run '^TestNoTickIsLost' ./test/programs
 	$(MAKE) sim HOURS=10000 NODE_HOURS=1000
+	BELFRY_CONTAINERS=10m $(GO_TEST) -count=1 -v -tags servers -run '^TestContainersRunThroughCrashes' ./test/e2e
 	BELFRY_MODEL=large $(GO_TEST) -timeout 3h -count=1 -v -tags servers ./internal/check/model
 	CGO_ENABLED=1 $(MAKE) sim HOURS=200 NODE_HOURS=50 RACE=-race
 	$(MAKE) mutations

@@ -39,7 +39,7 @@ func machine(t *testing.T, aptGet string) (run func(args ...string) (string, err
 	}, calls
 }
 
-const missing = "postgresql mariadb-server chromium-headless-shell podman runc netavark docker.io busybox-static spin gcc libc6-dev python3 nodejs debootstrap minisign"
+const missing = "postgresql mariadb-server chromium-headless-shell podman runc netavark uidmap docker.io busybox-static spin gcc libc6-dev python3 nodejs debootstrap minisign"
 
 func TestMissingPackagesAreNamedAndNothingIsInstalled(t *testing.T) {
 	run, calls := machine(t, "")

@@ -290,6 +290,7 @@ var table = map[string]line{
 	"executor/internal/verdict": {shared: true, imports: []string{"job"}},
 	"executor/container": {
 		imports:     []string{"internal/reason", "executor", "executor/internal/pattern", "executor/internal/verdict", "internal/sys/engine", "job"},
+		testImports: []string{"test/servers"},
 		testModules: []string{"go.uber.org/goleak"},
 	},
 	"executor/shell": {
@@ -516,7 +517,7 @@ var table = map[string]line{
 	// jobs.
 	"test/e2e": {
 		imports:     []string{"job", "client", "test/e2e/evidence"},
-		testImports: []string{"internal/check/helptest", "internal/check/kubetest", "test/e2e/ownclock", "test/servers"},
+		testImports: []string{"internal/check/helptest", "internal/check/kubetest", "internal/sys/engine", "test/e2e/ownclock", "test/servers"},
 		modules:     []string{"golang.org/x/sys/unix"}, // makes a file immutable
 		testModules: []string{"modernc.org/sqlite"},    // makes a store of an earlier version
 	},
