@@ -9,9 +9,9 @@ import (
 )
 
 // sampleFirst is when an engine is first asked what a container uses, and sampleMost the longest time
-// between two such questions, which double from the first on: the figures are gone with the container, and
-// a question costs its engine about a millisecond.
-const sampleFirst, sampleMost = 250 * time.Millisecond, 5 * time.Second
+// between two such questions, which doubles from the first on: the figures are gone with the container,
+// and a question costs an engine some milliseconds.
+const sampleFirst, sampleMost = 250 * time.Millisecond, 10 * time.Second
 
 // sample asks the engine what the container uses until ctx ends, and returns the most memory and the
 // latest of the sums.

@@ -26,8 +26,8 @@ func newJobStatistics(env Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "statistics NAME [flags]",
 		Short: "Show how the last runs of a job went",
-		Long: `Show statistics of the last runs of a job, at most 2000: outcomes, durations, and how
-late they started. Half of the durations are at most p50, 19 of 20 at most p95,
+		Long: `Show statistics of the last runs of a job, at most 2000: outcomes, durations, how
+late they started, and the processor time and memory that they used. Half of the durations are at most p50, 19 of 20 at most p95,
 99 of 100 at most p99.`,
 		Example: "belfry job statistics nightly\nbelfry job statistics nightly -o json",
 		Args:    oneName("job"),
@@ -63,14 +63,18 @@ func statisticsText(w io.Writer, env Env, stats client.JobStatistics) {
 	if stats.SuccessRate != nil {
 		fmt.Fprintf(w, "%s %% succeeded\n", strconv.FormatFloat(100**stats.SuccessRate, 'f', 1, 64))
 	}
-	row := func(name string, q client.Quantiles) []string {
+	row := func(name string, q client.Quantiles, text func(float64) string) []string {
 		if q.Count == 0 {
 			return []string{name, "-", "-", "-", "-"}
 		}
-		text := func(seconds float64) string { return shortDuration(time.Duration(seconds * float64(time.Second))) }
 		return []string{name, text(q.P50), text(q.P95), text(q.P99), text(q.Max)}
 	}
-	table(w, styleFor(env, env.StdoutIsTerminal), []string{"", "P50", "P95", "P99", "MAX"}, [][]string{row("duration", stats.Duration), row("lateness", stats.Lateness)})
+	span := func(seconds float64) string { return shortDuration(time.Duration(seconds * float64(time.Second))) }
+	rows := [][]string{row("duration", stats.Duration, span), row("lateness", stats.Lateness, span)}
+	if stats.CPU.Count > 0 || stats.Memory.Count > 0 {
+		rows = append(rows, row("cpu", stats.CPU, span), row("memory", stats.Memory, func(bytes float64) string { return job.Size(bytes).Rounded() }))
+	}
+	table(w, styleFor(env, env.StdoutIsTerminal), []string{"", "P50", "P95", "P99", "MAX"}, rows)
 }
 
 // loadFlags are the flags of belfry load.

@@ -129,6 +129,8 @@ var jobTexts = []text{
 	{"statistics.day", "{day}: {rate} of {n} succeeded", "{day}：{n} 次中成功 {rate}"},
 	{"statistics.runs", "Runs", "运行"},
 	{"statistics.duration", "Duration", "耗时"},
+	{"statistics.cpu", "CPU time", "CPU 时间"},
+	{"statistics.memory", "Memory", "内存"},
 	{"statistics.late", "Late", "延迟"},
 	{"statistics.max", "longest", "最长"},
 	{"statistics.by_day", "Outcomes by day", "每日结果"},

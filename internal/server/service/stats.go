@@ -275,6 +275,7 @@ func (s *Stats) Of(ctx context.Context, who Caller, uid job.ID, timezone string)
 type tally struct {
 	runs, succeeded, judged, retried int
 	durations, late                  []float64
+	cpu, memory                      []float64
 }
 
 func (p *tally) add(r *store.Record) {
@@ -286,6 +287,12 @@ func (p *tally) add(r *store.Record) {
 		p.durations = append(p.durations, r.Attempt.Ended.Sub(cmp.Or(r.Begun, r.Attempt.Started)).Seconds())
 	case r.Attempt.Outcome.Alarms():
 		p.judged += n
+	}
+	if used := &r.Attempt.Usage; used.CPUSeconds > 0 {
+		p.cpu = append(p.cpu, used.CPUSeconds)
+	}
+	if used := &r.Attempt.Usage; used.MemoryBytes > 0 {
+		p.memory = append(p.memory, float64(used.MemoryBytes))
 	}
 	if r.Attempt.Number > 1 {
 		p.retried++
@@ -347,6 +354,7 @@ func statisticsOf(records []store.Record, zone *time.Location) client.JobStatist
 	}
 	stats.SuccessRate, stats.Retried = all.rate(), all.retried
 	stats.Duration, stats.Lateness = quantiles(all.durations), quantiles(all.late)
+	stats.CPU, stats.Memory = quantiles(all.cpu), quantiles(all.memory)
 	stats.Days = days.list(func(at int64, p *client.PartStatistics) { p.At = time.Unix(at, 0).In(zone) })
 	named := func(name string, p *client.PartStatistics) { p.Name = name }
 	stats.Nodes, stats.Kinds = nodes.list(named), kinds.list(named)

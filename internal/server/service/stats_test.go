@@ -185,7 +185,7 @@ func TestStatisticsOfAJob(t *testing.T) {
 		begun := at.Add(due + late)
 		return store.Record{
 			Run: job.Run{Due: at.Add(due)}, Final: true, Count: 1,
-			Attempt: job.Attempt{Number: number, Started: begun, Ended: begun.Add(took), Outcome: o},
+			Attempt: job.Attempt{Number: number, Started: begun, Ended: begun.Add(took), Outcome: o, Usage: job.Usage{CPUSeconds: took.Seconds() / 2, MemoryBytes: int64(took.Milliseconds())}},
 		}
 	}
 	missed := store.Record{Final: true, Count: 4, Attempt: job.Attempt{Outcome: job.OutcomeMissed, Ended: at}}
@@ -203,6 +203,12 @@ func TestStatisticsOfAJob(t *testing.T) {
 	}
 	if got, want := stats.Lateness, (client.Quantiles{Count: 2, P95: 2, P99: 2, Max: 2}); got != want {
 		t.Errorf("the lateness is %+v, want %+v", got, want)
+	}
+	if got, want := stats.CPU, (client.Quantiles{Count: 3, P50: 1.5, P95: 30, P99: 30, Max: 30}); got != want {
+		t.Errorf("the processor time is %+v, want %+v", got, want)
+	}
+	if got, want := stats.Memory, (client.Quantiles{Count: 3, P50: 3000, P95: 60000, P99: 60000, Max: 60000}); got != want {
+		t.Errorf("the memory is %+v, want %+v", got, want)
 	}
 	tokyo, err := time.LoadLocation("Asia/Tokyo")
 	if err != nil {

@@ -57,15 +57,19 @@ func (s *site) statistics(p *page) error {
 	}
 	v.Facts = append(v.Facts, fact{Name: p.T("statistics.runs"), Value: number(int64(numbers.Runs))}, fact{Name: p.T("job.retried"), Value: number(int64(numbers.Retried))})
 	for _, measured := range []struct {
-		key string
-		of  client.Quantiles
-	}{{"statistics.duration", numbers.Duration}, {"statistics.late", numbers.Lateness}} {
+		key  string
+		of   client.Quantiles
+		text func(float64) string
+	}{
+		{"statistics.duration", numbers.Duration, p.seconds}, {"statistics.late", numbers.Lateness, p.seconds}, {"statistics.cpu", numbers.CPU, p.seconds},
+		{"statistics.memory", numbers.Memory, func(bytes float64) string { return bytesText(int64(bytes)) }},
+	} {
 		for _, q := range []struct {
-			name    string
-			seconds float64
+			name string
+			at   float64
 		}{{"p50", measured.of.P50}, {"p95", measured.of.P95}, {"p99", measured.of.P99}, {p.T("statistics.max"), measured.of.Max}} {
 			if measured.of.Count > 0 {
-				v.Facts = append(v.Facts, fact{Name: p.T(measured.key) + " " + q.name, Value: p.seconds(q.seconds)})
+				v.Facts = append(v.Facts, fact{Name: p.T(measured.key) + " " + q.name, Value: measured.text(q.at)})
 			}
 		}
 	}

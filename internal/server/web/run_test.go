@@ -142,6 +142,27 @@ func TestTheAttemptsOfARunAreOnALineOfTime(t *testing.T) {
 	}
 }
 
+func TestTheLineOfARunSaysWhatItUsed(t *testing.T) {
+	w := newWorld(t)
+	w.fill()
+	w.put("namespace: ops\nname: heavy\nrun: {shell: 'true'}\npolicy: {expect: {memory_below: 100MB}}\n")
+	a := w.runs("ops/heavy")
+	used := job.Usage{CPUSeconds: 2.31, MemoryBytes: 118 << 20, ReadBytes: new(int64(0)), WrittenBytes: new(int64(900 << 10))}
+	_, err := w.store.Finish(w.t.Context(), w.node, []store.Result{{Attempt: a, Started: w.now, Ended: w.now.Add(time.Second), Outcome: job.OutcomeSucceeded, Usage: used}})
+	w.must(err)
+	for lang, want := range map[string][]string{
+		"en": {"2.3 s CPU · 118.0 MiB peak · 0 B read · 900.0 KiB written", "attempt 1 used 123.7 MB of memory, expected was less than 100.0 MB"},
+		"zh": {"CPU 2.3 秒 · 内存峰值 118.0 MiB · 读取 0 B · 写入 900.0 KiB", "第 1 次尝试使用内存 123.7 MB，预期少于 100.0 MB"},
+	} {
+		body := w.login("vera").ask("GET", "/runs/"+a.Run.String(), nil, "Accept-Language", lang).Body.String()
+		for _, text := range want {
+			if !strings.Contains(body, text) {
+				t.Errorf("in %s the page does not say %q", lang, text)
+			}
+		}
+	}
+}
+
 // A failed run says how many more failures pause its job, that it has paused it, or which run has.
 func TestAFailedRunSaysWhenFailuresPauseTheJob(t *testing.T) {
 	w := newWorld(t)
