@@ -131,7 +131,7 @@ func scalar(text string) *yaml.Node {
 }
 
 // shortFor are the fields that a document may write as the text of one that is in them.
-var shortFor = map[string]string{"schedule": "cron", "run": "shell"}
+var shortFor = map[string]string{"schedule": "cron", "run": "shell", "run.container": "image"}
 
 // isShort reports whether a document may write the field at a part of a path as the text alone.
 func isShort(path string, part int) bool {
@@ -179,8 +179,8 @@ func setField(text, path string, as fieldForm, value string) (string, error) {
 		if node.Kind == yaml.ScalarNode && isShort(path, i) && !strings.Contains(strings.TrimSpace(value), "\n") {
 			break // the short form takes the text itself
 		}
-		if node.Kind == yaml.ScalarNode && i == 1 && value != "" && shortFor[keys[0]] != "" {
-			expand(node, keys[0])
+		if short := strings.Join(keys[:i], "."); node.Kind == yaml.ScalarNode && value != "" && shortFor[short] != "" {
+			expand(node, short)
 		}
 		if node.Kind != yaml.MappingNode {
 			return text, fmt.Errorf("%s is not a mapping", strings.Join(keys[:i], "."))

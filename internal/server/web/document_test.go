@@ -14,6 +14,8 @@ import (
 
 // formOf are all fields of the form with an example that a document can have.
 var formOf = map[string]string{
+	"run.container.image": "alpine:3.20", "run.container.shell": "echo a\necho b", "run.container.command": "etl\nload", "run.container.args": "--day=1\n--all",
+	"run.container.env": "DB_HOST=db", "run.container.mounts": "/data/in:/in:ro\n/data/out:/out", "run.container.user": "1000:1000", "run.container.network": "none",
 	"name": "nightly", "namespace": "shop", "description": "the prices of the day", "labels": "team=shop\ntier=1",
 	"schedule.cron": "30 2 * * MON-FRI\n0 12 * * SAT", "schedule.every": "15m", "schedule.after_end": "5m",
 	"schedule.at": "2027-01-31T09:00:00+01:00\n2027-02-28T09:00:00+01:00", "schedule.on": "imports\nshop/load failed",

@@ -150,7 +150,7 @@ func TestTheFormOffersKindsOfScheduleAndWork(t *testing.T) {
 	shows(request, `value="http" checked`, `value="every" checked`, `<div class="field" data-kind="shell"><label for="f-run.dir">`, `<div class="field wide set" data-kind="http">`)
 	shows("name: a\nrun: {handler: bake}\n", `value="handler" checked`, `value="hand" checked`)
 	shows("name: a\nschedule: {cron: '0 3 * * *', on: [b]}\nrun: {shell: x}\n", `value="cron" checked`, `<div class="field wide set" data-kind="on">`)
-	if body := b.send("/jobs/new", "document", "name: a\nrun: {container: {image: alpine}}\n").Body.String(); strings.Contains(body, "kind.what") {
+	if body := b.send("/jobs/new", "document", "name: a\nrun: {kubernetes: {image: alpine}}\n").Body.String(); strings.Contains(body, "kind.what") {
 		t.Error("the form of work that it cannot say offers other work")
 	}
 	// As the script sends another kind: the fields of the former one are empty.
@@ -160,6 +160,35 @@ func TestTheFormOffersKindsOfScheduleAndWork(t *testing.T) {
 	for _, want := range []string{"at 04:00 every day", "name: a\nschedule: {cron: 0 4 * * *}\nrun:\n  handler: bake\n", `value="handler" checked`} {
 		if !strings.Contains(body, want) {
 			t.Errorf("after another kind is chosen there is no %q", want)
+		}
+	}
+}
+
+func TestTheFormOffersContainers(t *testing.T) {
+	b := newWorld(t).login("ann")
+	for _, c := range []struct {
+		document, want string
+		fields         []string
+	}{
+		{"name: a\nrun: echo x\n", "run:\n  container:\n    image: alpine\n    shell: echo y\n    mounts: /srv:/in:ro\n", []string{
+			"was.run.container.image", "", "field.run.container.image", "alpine", "was.run.container.shell", "", "field.run.container.shell", "echo y",
+			"was.run.container.mounts", "", "field.run.container.mounts", "/srv:/in:ro", "was.run.shell", "echo x", "field.run.shell", "",
+		}},
+		{"name: a\nrun: {container: alpine, shell: echo x}\n", "run: {container: alpine, shell: echo y}\n", []string{"was.run.container.shell", "echo x", "field.run.container.shell", "echo y"}},
+		{"name: a\nrun: {container: alpine, shell: echo x}\n", "run:\n  shell: echo y\n", []string{
+			"was.run.container.image", "alpine", "field.run.container.image", "", "was.run.container.shell", "echo x", "field.run.container.shell", "",
+			"was.run.shell", "", "field.run.shell", "echo y",
+		}},
+		{"name: a\nrun: {container: alpine}\n", "image: busybox", []string{"was.run.container.image", "alpine", "field.run.container.image", "busybox", "was.run.container.network", "", "field.run.container.network", "none"}},
+	} {
+		body := html.UnescapeString(b.send("/jobs/new", append([]string{"document", c.document}, c.fields...)...).Body.String())
+		_, text, _ := strings.Cut(body, "data-document>")
+		text, _, _ = strings.Cut(text, "</textarea>")
+		if list, err := job.Decode("", []byte(text)); err != nil || list[0].Validate(job.Now(time.Now())) != nil || !strings.Contains(text, c.want) {
+			t.Errorf("%q becomes %q, %v; want %q", c.document, text, err, c.want)
+		}
+		if checked := strings.Contains(body, `value="container" checked`); checked != strings.Contains(text, "container") {
+			t.Errorf("for %q container is chosen: %v", text, checked)
 		}
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"go.yaml.in/yaml/v3"
+
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/cron"
 	"github.com/belfry-cron/belfry/internal/cli/crontab"
@@ -132,6 +134,11 @@ var editFields = []formField{
 	{group: groupWhenMore, path: "schedule.spread", mono: true, example: "10m"}, {group: groupWhenMore, path: "schedule.jitter", mono: true, example: "30s"},
 	{group: groupWhenMore, path: "schedule.start", mono: true, example: "2027-01-01T00:00:00Z"}, {group: groupWhenMore, path: "schedule.end", mono: true, example: "2027-12-31T00:00:00Z"},
 	{group: groupWhenMore, path: "schedule.max_runs", as: asScalar, mono: true, example: "10"},
+	{group: groupWhat, path: "run.container.image", mono: true, wide: true, work: job.WorkContainer, example: "alpine:3.20"},
+	{group: groupWhat, path: "run.container.shell", mono: true, area: true, wide: true, work: job.WorkContainer},
+	{group: groupWhat, path: "run.container.command", as: asList, mono: true, work: job.WorkContainer}, {group: groupWhat, path: "run.container.args", as: asList, mono: true, work: job.WorkContainer},
+	{group: groupWhat, path: "run.container.env", as: asPairs, mono: true, work: job.WorkContainer, example: "DB_HOST=db.example.com"}, {group: groupWhat, path: "run.container.mounts", as: asList, mono: true, work: job.WorkContainer, example: "/data/in:/in:ro"},
+	{group: groupWhat, path: "run.container.user", mono: true, work: job.WorkContainer, example: "1000:1000"}, {group: groupWhat, path: "run.container.network", mono: true, work: job.WorkContainer, example: "none"},
 	{group: groupWhat, path: "run.shell", mono: true, area: true, wide: true, work: job.WorkShell},
 	{group: groupWhat, path: "run.dir", mono: true, work: job.WorkShell}, {group: groupWhat, path: "run.user", mono: true, work: job.WorkShell},
 	{group: groupWhat, path: "run.http.url", mono: true, wide: true, work: job.WorkHTTP}, {group: groupWhat, path: "run.http.method", mono: true, work: job.WorkHTTP, example: "GET"},
@@ -148,19 +155,39 @@ var editFields = []formField{
 	{group: groupWrong, path: "policy.expect.finish_within", mono: true, example: "45m"},
 }
 
-// in returns where a document has the field: what stands beside run.shell may be a part of it.
+// in returns where a document has the field: what stands beside run.shell may be a part of it, and what is part
+// of run.container may stand beside it.
 func (f *formField) in(text string) string {
+	if name, ok := strings.CutPrefix(f.path, "run.container."); ok {
+		container := nodeAt(text, "run.container")
+		switch {
+		case container == nil || nodeAt(text, f.path) != nil:
+		case name == "image" && container.Kind == yaml.ScalarNode:
+			return "run.container"
+		case slices.Contains(besideContainer, name) && nodeAt(text, "run."+name) != nil:
+			return "run." + name
+		}
+		return f.path
+	}
 	if name, ok := strings.CutPrefix(f.path, "run."); ok && f.work == job.WorkShell && name != "shell" && nodeAt(text, "run.shell."+name) != nil {
 		return "run.shell." + name
 	}
 	return f.path
 }
 
+// besideContainer are the fields of run.container that may stand beside it.
+var besideContainer = []string{"shell", "env", "user"}
+
+// isBeside reports whether what the field seems to have in a document belongs to run.container.
+func (f *formField) isBeside(text string) bool {
+	return f.work == job.WorkShell && nodeAt(text, "run.container") != nil
+}
+
 // kind is the kind of schedule or work that has the field.
 func (f *formField) kind() string { return cmp.Or(f.is, string(f.work)) }
 
 // formWorks are the kinds of work that the form can say.
-var formWorks = []string{string(job.WorkShell), string(job.WorkHTTP), string(job.WorkFlow), string(job.WorkXXL), string(job.WorkExternal), string(job.WorkHandler)}
+var formWorks = []string{string(job.WorkShell), string(job.WorkContainer), string(job.WorkHTTP), string(job.WorkFlow), string(job.WorkXXL), string(job.WorkExternal), string(job.WorkHandler)}
 
 // formSchedules are the kinds of schedules; a job without any runs by hand.
 var formSchedules = []string{"cron", "every", "after_end", "at", "on", "hand"}
@@ -254,14 +281,15 @@ func yamlOf(d client.Document) (string, error) {
 // saveJob checks a document, or saves it.
 func (s *site) saveJob(p *page) error {
 	form := p.r.PostForm
-	text := unix(form.Get("document"))
+	document := unix(form.Get("document"))
+	text := document
 	for i := range editFields {
 		f := &editFields[i]
 		was, is := unix(form.Get("was."+f.path)), unix(form.Get("field."+f.path))
 		if !form.Has("field."+f.path) || was == is {
 			continue
 		}
-		changed, err := setField(text, f.in(text), f.as, is)
+		changed, err := setField(text, f.in(document), f.as, is) // a change of the kind removes fields first
 		if err != nil {
 			break // the text is no document yet; its problem is shown
 		}
@@ -494,6 +522,9 @@ func (p *page) editGroup(id string) editGroup {
 func (p *page) editField(f *formField, text string, problems []editProblem) editField {
 	path := f.in(text)
 	value, ok := fieldOf(text, path, f.as)
+	if f.isBeside(text) {
+		value, ok = "", true
+	}
 	field := editField{Path: f.path, Label: p.T("edit." + f.path), Value: value, Kind: f.kind(), Mono: f.mono, Wide: f.wide, Example: f.example, First: f.first, Elsewhere: !ok}
 	switch {
 	case f.area:
