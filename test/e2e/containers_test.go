@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -146,4 +147,47 @@ run:
 		list, err := asks.List(t.Context(), "io.belfry.node", strings.TrimSpace(string(node)))
 		return err == nil && len(list) == 0
 	})
+}
+
+// BenchmarkContainersOfOneInstant runs 100 containers at once, by Belfry and by as many processes of the
+// engine's program: the figures of docs/containers.md.
+func BenchmarkContainersOfOneInstant(b *testing.B) {
+	const containers = 100
+	for _, kind := range []string{servers.Podman, servers.Dockerd} {
+		e, err := servers.NewContainerEngine(b.Context(), kind, crashImage)
+		if err != nil {
+			b.Skipf("LEFT OUT: %s does not run on this machine: %v", kind, err)
+		}
+		b.Cleanup(func() { _ = e.Close() })
+		b.Run(kind+"/program", func(b *testing.B) {
+			for b.Loop() {
+				var group sync.WaitGroup
+				for range containers {
+					group.Go(func() {
+						if text, err := e.RunCommand(crashImage, "/bin/true").CombinedOutput(); err != nil {
+							b.Errorf("%v\n%s", err, text)
+						}
+					})
+				}
+				group.Wait()
+			}
+		})
+		f := newFolder(b)
+		if err := os.MkdirAll(f.data, 0o700); err != nil {
+			b.Fatal(err)
+		}
+		config := f.path("belfry.yaml")
+		if err := os.WriteFile(config, fmt.Appendf(nil, "containers: {socket: %s}\n", e.Socket), 0o600); err != nil {
+			b.Fatal(err)
+		}
+		s := f.serve(b, options{args: []string{"--config", config}})
+		s.apply(fmt.Sprintf("name: hundred\nplace: {shards: %d}\nrun: {container: {image: %s, command: [/bin/true], network: none}}\n", containers, crashImage))
+		b.Run(kind+"/belfry", func(b *testing.B) {
+			for n := 1; b.Loop(); n++ {
+				s.runByHand("hundred")
+				within(b, 10*time.Minute, "all have ended", func() bool { return len(s.done("hundred")) >= n*containers })
+			}
+		})
+		s.kill()
+	}
 }

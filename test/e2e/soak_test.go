@@ -293,7 +293,7 @@ func (r *requester) act() {
 		r.cancel()
 	case action < 92:
 		r.withdraw(w, func() (client.Change, error) {
-			change, err := r.server().DeleteJob(ctx, "default", w.name, 0)
+			change, err := r.server().DeleteJob(ctx, "default", w.name, 0, "")
 			if client.IsType(err, client.TypeNotFound) {
 				err = nil // the answer to an earlier request was lost
 			}

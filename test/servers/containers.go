@@ -139,11 +139,24 @@ func (e *ContainerEngine) command() *exec.Cmd {
 		return exec.Command("dockerd", "--data-root", filepath.Join(e.Dir, "root"), "--exec-root", filepath.Join(e.Dir, "run"), "-H", "unix://"+e.Socket,
 			"-p", filepath.Join(e.Dir, "pid"), "--iptables=false", "--bridge=none", "--default-ulimit", "nofile=1024:1024")
 	}
+	return e.podman("system", "service", "--time=0", "unix://"+e.Socket)
+}
+
+// RunCommand returns the command with which a person runs a container.
+func (e *ContainerEngine) RunCommand(args ...string) *exec.Cmd {
+	args = append([]string{"run", "--rm", "--network=none"}, args...)
+	if e.Kind == Dockerd {
+		return exec.Command("docker", append([]string{"-H", "unix://" + e.Socket}, args...)...)
+	}
+	return e.podman(args...)
+}
+
+func (e *ContainerEngine) podman(words ...string) *exec.Cmd {
 	args := []string{"--root", filepath.Join(e.Dir, "root"), "--runroot", filepath.Join(e.Dir, "run")}
 	if e.as != nil {
 		args = append(args, "--storage-driver=vfs") // fuse-overlayfs need not be there
 	}
-	cmd := exec.Command("podman", append(args, "system", "service", "--time=0", "unix://"+e.Socket)...)
+	cmd := exec.Command("podman", append(args, words...)...)
 	cmd.Env = append(os.Environ(), "CONTAINERS_CONF="+filepath.Join(e.Dir, "containers.conf"), "PATH="+e.Dir+":"+os.Getenv("PATH"))
 	if e.as != nil {
 		cmd.Env = append(cmd.Env, e.Env()...)
