@@ -27,6 +27,7 @@ ONLY     ?=
 FLOWS    ?= 200
 # Of make cluster: the random faults of a campaign on each database.
 FAULTS   ?= 8
+BEATS    ?= 16
 # Versions of the module golang.org/x/vulndb, the known vulnerabilities of Go: make lint takes one that does
 # not change, so that a change is judged by what it does.
 VULNDB        ?= latest
@@ -153,7 +154,7 @@ servers: ## run only the tests of the stores and tables on database servers; ins
 
 cluster: ## kill, freeze and cut off nodes that share a database server: DATABASE (postgres,mariadb,etcd,redis)
 	@$(INSTALL)
-	BELFRY_DATABASE=$(DATABASE) BELFRY_FLOWS=$(FLOWS) BELFRY_FAULTS=$(FAULTS) $(GO_TEST) -count=1 -v $(SERVERS) ./test/cluster
+	BELFRY_DATABASE=$(DATABASE) BELFRY_FLOWS=$(FLOWS) BELFRY_FAULTS=$(FAULTS) BELFRY_BEATS=$(BEATS) $(GO_TEST) -count=1 -v $(SERVERS) ./test/cluster
 
 crash: crash-nodes crash-programs ## the shortest part of make cluster, and Go programs that are restarted: two minutes
 
@@ -244,10 +245,10 @@ torture: ## break Belfry and other schedulers with the same faults: SYSTEMS, eac
 test-long: ## all that can be made longer, for some hours
 	GOOS=darwin $(GO) vet ./... # minutes where nothing of it was compiled before
 	GOOS=freebsd $(GO) vet ./...
-	$(MAKE) cluster DATABASE=postgres FLOWS=2000 FAULTS=180
-	$(MAKE) cluster DATABASE=mariadb FLOWS=2000 FAULTS=180
-	$(MAKE) cluster DATABASE=etcd FLOWS=2000 FAULTS=180
-	$(MAKE) cluster DATABASE=redis FLOWS=2000 FAULTS=180
+	$(MAKE) cluster DATABASE=postgres FLOWS=2000 FAULTS=180 BEATS=64
+	$(MAKE) cluster DATABASE=mariadb FLOWS=2000 FAULTS=180 BEATS=64
+	$(MAKE) cluster DATABASE=etcd FLOWS=2000 FAULTS=180 BEATS=64
+	$(MAKE) cluster DATABASE=redis FLOWS=2000 FAULTS=180 BEATS=64
 	$(GO) -C test/kubernetes test -timeout 2h -count=1 -v -tags control -run '^TestJobsOnARealControlPlane$$' . # builds Kubernetes, ten minutes
 	BELFRY_XXL=10000 BELFRY_DATABASE=postgres,mariadb,etcd,redis $(GO) -C test/xxl test -timeout 3h -count=1 -v -tags servers -run '^TestThreeNodes$$' .
 	BELFRY_ROLLING=2m $(GO_TEST) -count=1 -v -tags servers -run '^TestNoTickIsLost' ./test/programs

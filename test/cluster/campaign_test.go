@@ -48,7 +48,7 @@ func TestCampaign(t *testing.T) {
 		t.Logf("BELFRY_SEED=%d", seed)
 		random := rand.New(rand.NewPCG(seed, 1))
 		lines := filepath.Join(c.dir, "steps")
-		c.beat()
+		c.beat(numberOf(t, "BELFRY_BEATS", beats))
 		c.nodes[0].apply(fmt.Sprintf(flowText, lines))
 		ctx, stop := context.WithCancel(t.Context())
 		var users sync.WaitGroup

@@ -42,12 +42,15 @@ const outage = 10 * time.Second
 // busyFor is how long the runs of the busy jobs are running.
 const busyFor = 700 * time.Millisecond
 
-// beat makes jobs that are due each second: twelve that end at once, and four whose runs are running
-// for the most part of it.
-func (c *cluster) beat() {
+// beats is how many jobs are due each second, unless the environment says more.
+const beats = 16
+
+// beat makes jobs that are due each second: three quarters of them end at once, and the runs of the
+// others are running for the most part of it.
+func (c *cluster) beat(jobs int) {
 	c.t.Helper()
 	c.began = time.Now().Add(5 * time.Second).Truncate(time.Second)
-	for i := range 16 {
+	for i := range jobs {
 		name, words := fmt.Sprint("quick", i), []string{"fast"}
 		if i%4 == 0 {
 			name, words = fmt.Sprint("busy", i), append(words, "for="+busyFor.String())
@@ -198,7 +201,7 @@ func TestSilencesAreBounded(t *testing.T) {
 	for _, name := range databases() {
 		t.Run(name, func(t *testing.T) {
 			c := start(t, name)
-			c.beat()
+			c.beat(beats)
 			weak := c.nodes[2]
 			var down []evidence.Span
 			for _, d := range []disturbance{
@@ -270,7 +273,7 @@ func TestSilenceOfAKilledLeaderIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := startOn(t, members[0], address, func(n *node) { n.store = "etcd://" + strings.Join(hosts, ",") })
-	c.beat()
+	c.beat(beats)
 	var leader *servers.Etcd
 	c.finish(c.disturb(&disturbance{
 		what: "the leader of etcd is killed", lasts: beyondSession, bound: leaderSilence,

@@ -58,7 +58,7 @@ type (
 		Create(ctx context.Context, who service.Caller, draft service.Draft) (service.Changed, error)
 		Put(ctx context.Context, who service.Caller, name service.Name, draft service.Draft, expect service.Expect) (service.Changed, error)
 		Delete(ctx context.Context, who service.Caller, name service.Name, why string, expect service.Expect) (service.Changed, error)
-	Restore(ctx context.Context, who service.Caller, name service.Name) (service.Changed, error)
+		Restore(ctx context.Context, who service.Caller, name service.Name) (service.Changed, error)
 		Pause(ctx context.Context, who service.Caller, name service.Name, request client.PauseRequest, expect service.Expect) (service.Changed, error)
 		Resume(ctx context.Context, who service.Caller, name service.Name, request client.ResumeRequest, expect service.Expect) (service.Changed, error)
 		Next(ctx context.Context, who service.Caller, name service.Name, from time.Time, count int) (client.Occurrences, error)
