@@ -32,6 +32,7 @@ import (
 type plane struct {
 	*testing.T
 	dir, programs, url string
+	etcd               string // its address
 	client             *http.Client
 
 	mu   sync.Mutex
@@ -55,6 +56,7 @@ func startPlane(t *testing.T) *plane {
 		}
 	}
 	peers, clients, secure := freeAddress(t), freeAddress(t), freeAddress(t)
+	p.etcd = clients
 	p.url = "https://" + secure
 	p.program("server", "--data-dir", p.dir+"/etcd", "--listen-client-urls", "http://"+clients, "--advertise-client-urls", "http://"+clients,
 		"--listen-peer-urls", "http://"+peers, "--initial-advertise-peer-urls", "http://"+peers, "--initial-cluster", "default=http://"+peers)
