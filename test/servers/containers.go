@@ -161,7 +161,8 @@ func (e *ContainerEngine) podman(words ...string) *exec.Cmd {
 	if e.as != nil {
 		cmd.Env = append(cmd.Env, e.Env()...)
 		cmd.Env = append(cmd.Env, "HOME="+e.Dir)
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: e.as}
+		// A user's Podman executes itself again, in a second process.
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: e.as, Setpgid: true}
 	}
 	return cmd
 }
@@ -204,7 +205,11 @@ func (e *ContainerEngine) Kill(signal syscall.Signal) {
 	if e.running == nil {
 		return
 	}
-	_ = e.running.Process.Signal(signal)
+	if e.as != nil {
+		_ = syscall.Kill(-e.running.Process.Pid, signal)
+	} else {
+		_ = e.running.Process.Signal(signal)
+	}
 	<-e.ended
 }
 
@@ -228,6 +233,11 @@ func (e *ContainerEngine) Crash() error {
 // Close ends the engine and removes its directories.
 func (e *ContainerEngine) Close() error {
 	e.Kill(syscall.SIGTERM)
+	if text, err := os.ReadFile(filepath.Join(e.Dir, "libpod", "tmp", "pause.pid")); err == nil {
+		if pause, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil {
+			_ = syscall.Kill(pause, syscall.SIGKILL) // it keeps the user namespace of a rootless Podman
+		}
+	}
 	mounts, _ := os.ReadFile("/proc/self/mounts")
 	lines := strings.Split(string(mounts), "\n")
 	slices.Reverse(lines)
