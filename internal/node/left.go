@@ -12,30 +12,31 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// readLeft reads the containers that an earlier process has left. Those of an unreadable state are
-// ended.
+// readLeft reads the containers that an earlier process has left.
 func (n *Node) readLeft() {
 	if n.config.Watchdog == nil {
 		return
 	}
-	var unreadable []watchdog.Key
 	for _, l := range n.config.Watchdog.Left() {
 		k, err := worker.ReadKept(l.State)
 		if err != nil || n.output == nil {
 			n.config.Log.Error("cannot continue with a container that the previous process has left; ending it", "run", l.Key.Run, "attempt", l.Key.Number, "error", err)
-			unreadable = append(unreadable, l.Key)
+			n.unreadable = append(n.unreadable, l.Key)
 			continue
 		}
 		k.Output = n.output.Anew(l.Chunks)
 		n.left = append(n.left, k)
 	}
-	n.config.Watchdog.End(unreadable)
 }
 
 // beginAsLeft continues the session of a process that has died and left containers running, which this
 // node then owns: the store accepts the session only if none of its attempts was given to others. It
 // returns nil if no container is left, or after it has ended all of them.
 func (n *Node) beginAsLeft(ctx context.Context) (*membership.Member, error) {
+	if len(n.unreadable) > 0 {
+		n.config.Watchdog.End(n.unreadable) //nolint:contextcheck // they end even if the start is cancelled
+		n.unreadable = nil
+	}
 	if len(n.left) == 0 {
 		return nil, nil
 	}

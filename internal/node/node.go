@@ -181,6 +181,8 @@ type Node struct {
 	carried                 *CarryOver // attempts that continue without this program; nil for none
 	// left are the containers that an earlier process has left, until the first worker has them.
 	left []worker.Kept
+	// unreadable are those that it cannot continue with.
+	unreadable []watchdog.Key
 	// member and worker belong to the present session.
 	member atomic.Pointer[membership.Member]
 	// handlers replace Config.Session's; nil if they do not.
