@@ -807,7 +807,7 @@ type JobStatistics struct {
 	Duration    Quantiles `json:"duration" doc:"How long successful runs took, from the start of the first attempt, in seconds."`
 	Lateness    Quantiles `json:"lateness" doc:"How long after it was due the attempt of a run with one attempt started, in seconds."`
 	CPU         Quantiles `json:"cpu" doc:"The processor time of the last attempts, in seconds. Attempts of which it is not known do not count."`
-	Memory      Quantiles `json:"memory" doc:"The highest memory of the last attempts, in bytes. Attempts of which it is not known do not count; of one with a bound, the bound does."`
+	Memory      Quantiles `json:"memory" doc:"The highest memory of the last attempts, in bytes. Attempts of which it is not known, or only a bound, do not count."`
 
 	Days  []PartStatistics `json:"days" nullable:"false" doc:"The same by the day on which they ended, the earliest first; at is its beginning in the time zone that was asked for."`
 	Nodes []PartStatistics `json:"nodes" nullable:"false" doc:"The same by node, by name."`

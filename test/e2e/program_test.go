@@ -94,7 +94,7 @@ var calls = []call{
 	{"job edit", "a", 2}, // it wants a terminal
 	{"job delete", "d{n} --yes", 0},
 	{"job get", "d1", 3},
-	{"job restore", "d1", 0},
+	{"job restore", "d{n}", 0},
 	{"run list", "", 0},
 	{"run get", "{run}", 0},
 	{"run logs", "{run}", 0},

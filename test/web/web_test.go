@@ -318,11 +318,12 @@ func (b *tab) hear(event any) {
 	}
 }
 
-// complained returns what the pages have complained about since the last call.
+// complained returns what the pages have complained about since the last call, without requests that
+// ended since an engine of another test has changed the networks of the machine.
 func (b *tab) complained() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	list := b.complaints
+	list := slices.DeleteFunc(b.complaints, func(text string) bool { return strings.Contains(text, "net::ERR_NETWORK_CHANGED") })
 	b.complaints = nil
 	return list
 }

@@ -291,7 +291,7 @@ func (p *tally) add(r *store.Record) {
 	if used := &r.Attempt.Usage; used.CPUSeconds > 0 {
 		p.cpu = append(p.cpu, used.CPUSeconds)
 	}
-	if used := &r.Attempt.Usage; used.MemoryBytes > 0 {
+	if used := &r.Attempt.Usage; used.MemoryBytes > 0 && !used.MemoryAtMost {
 		p.memory = append(p.memory, float64(used.MemoryBytes))
 	}
 	if r.Attempt.Number > 1 {
