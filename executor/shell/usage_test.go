@@ -1,7 +1,9 @@
 package shell
 
 import (
+	"fmt"
 	"runtime"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -10,15 +12,19 @@ import (
 const burn = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done"
 
 func TestUsageOfACommandIsMeasured(t *testing.T) {
-	const large, node = 300 << 20, 128 << 20
-	own := make([]byte, node) // a command must not seem to use the memory of its node
+	own := make([]byte, 128<<20) // a command must not seem to use the memory of its node
 	for i := range own {
 		own[i] = 1
 	}
+	var node syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &node); err != nil {
+		t.Fatal(err)
+	}
+	large := int64(node.Maxrss)*maxrssUnit + 300<<20 //nolint:unconvert // it has 32 bits on some machines
 	e := newExecutor(t)
-	r, _, _ := run(t, e, command("dd if=/dev/zero of=/dev/null bs=314572800 count=1 2>&1"))
+	r, _, _ := run(t, e, command(fmt.Sprintf("dd if=/dev/zero of=/dev/null bs=%d count=1 2>&1", large)))
 	if u := r.Usage; u.MemoryBytes < large || u.MemoryBytes > large+large/4 || u.MemoryAtMost || u.CPUSeconds <= 0 {
-		t.Errorf("a command with 300 MiB: %s", u.Stored())
+		t.Errorf("a command with %d bytes: %s", large, u.Stored())
 	}
 	r, _, _ = run(t, e, command(burn))
 	if u := r.Usage; u.MemoryBytes <= 0 || u.MemoryBytes > 64<<20 && !u.MemoryAtMost || u.CPUSeconds < 0.01 || u.CPUSeconds > 60 {
