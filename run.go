@@ -15,7 +15,6 @@ import (
 
 	"github.com/belfry-cron/belfry/executor"
 	"github.com/belfry-cron/belfry/internal/reason"
-	"github.com/belfry-cron/belfry/internal/server/service"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -168,7 +167,7 @@ func (s *Scheduler) runOf(a *executor.Attempt, out executor.Output) *Run {
 func metadataOf(params map[string]string) map[string]string {
 	var metadata map[string]string
 	for name, value := range params {
-		if name, is := strings.CutPrefix(name, service.MetadataPrefix); is {
+		if name, is := strings.CutPrefix(name, job.MetadataPrefix); is {
 			if metadata == nil {
 				metadata = map[string]string{}
 			}

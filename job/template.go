@@ -112,6 +112,9 @@ type TemplateData struct {
 	Item  json.RawMessage
 	Index int
 
+	// Trace is the trace of the attempt.
+	Trace Trace
+
 	// Call is the call of a hook.
 	Call Call
 }
@@ -141,6 +144,9 @@ func (d TemplateData) Environment() map[string]string {
 	}
 	for name, value := range d.Params {
 		env[ParamVariable(name)] = value
+	}
+	for name, value := range d.Trace.Headers() {
+		env[strings.ToUpper(name)] = value
 	}
 	if d.Item != nil {
 		env[variablePrefix+"ITEM"] = valueText(plainOfJSON(d.Item))

@@ -341,6 +341,9 @@ func (e *Executor) request(ctx context.Context, h *job.HTTP, a executor.Attempt)
 	// POST, after a connection broke before the response. Servers may ignore the header, so nothing
 	// may be repeated. On the wire all spellings are equal.
 	r.Header[idempotencyKey] = []string{a.Run.ID.String()}
+	for name, value := range a.Data.Trace.Headers() {
+		r.Header.Set(name, value)
+	}
 	for name, value := range h.Headers {
 		switch {
 		case strings.EqualFold(name, "Host"):

@@ -72,6 +72,8 @@ type Config struct {
 	Spool Spool
 	// Observer is called when attempts begin and end. May be nil.
 	Observer worker.Observer
+	// Trace returns the trace of an attempt: see [worker.Config].
+	Trace func(run *job.Run, attempt int) job.Trace
 	// Wrote is called for each running run whose output has reached the store. May be nil.
 	Wrote func(run job.ID)
 	// OutputLimit bounds the stored output of an attempt. Default: 1 MiB.
@@ -483,6 +485,7 @@ func (n *Node) newWorker(m *membership.Member) *worker.Worker {
 	self.ID = m.ID()
 	config := worker.Config{
 		Store: reporting{n.config.Work, n}, Self: self, Executors: n.config.Executors, Output: n.output, Observer: n.config.Observer,
+		Trace:   n.config.Trace,
 		Stripes: &n.stripes, NeedRoom: garbage.NeedRoom,
 		Capacity: n.config.Capacity, StealAfter: n.config.StealAfter,
 		Renewed: m.Renewed, Drained: func() bool { return m.Drained() || m.ClockOff() }, Boot: n.config.Boot, Now: m.Now, Around: n.schedules.around,

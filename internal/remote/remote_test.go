@@ -39,6 +39,7 @@ type world struct {
 	store  *memory.Store
 	tokens *auth.Tokens
 	boot   time.Time
+	trace  func(*job.Run, int) job.Trace
 	over   sync.WaitGroup
 }
 
@@ -56,7 +57,7 @@ func (w *world) server(ctx context.Context, name string) http.Handler {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	workers := host.New(host.Config{Store: w.store, Tokens: w.tokens, Node: name, OutputLimit: 4 << 20})
+	workers := host.New(host.Config{Store: w.store, Tokens: w.tokens, Node: name, OutputLimit: 4 << 20, Trace: w.trace})
 	w.over.Go(func() { workers.Run(ctx) })
 	h, err := httpapi.Handler(httpapi.Config{Service: s, Workers: workers, Tokens: w.tokens, Node: name, Hosts: []string{"a", "b"}})
 	if err != nil {
@@ -432,6 +433,39 @@ func reach(t *testing.T) {
 	}
 	cancel()
 	w.over.Wait()
+}
+
+// A worker gets the trace of its attempt with the claim; the run itself keeps that of its request.
+func TestAWorkerGetsTheTraceOfItsAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		w := newWorld(t)
+		defer w.over.Wait()
+		defer stop()
+		w.trace = func(run *job.Run, attempt int) job.Trace {
+			return job.Trace{Parent: fmt.Sprintf("of %s, attempt %d", run.Name, attempt)}
+		}
+		n := newNetwork()
+		n.servers["a"] = w.server(ctx, "a")
+		c := connect(t, n, w.grant("edge", ""), "http://a")
+		self, err := c.Join(ctx, store.Session{ID: newID(t), Node: "far", Machine: "m", DataDir: "/d", Roles: []string{store.RoleWorker}, Capacity: 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		j := w.apply(`{name: report, namespace: web, run: {shell: 'true'}}`)
+		attempt := store.Attempt{Job: j.Definition.UID, Run: w.trigger(j, self.ID), Number: 1, Token: newID(t)}
+		got, err := c.Claim(ctx, self.ID, []store.Attempt{attempt})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if trace := job.TraceOf(got[0].Run.Params); trace.Parent != "of report, attempt 1" {
+			t.Errorf("the worker got the trace %v", trace)
+		}
+		kept, err := w.store.Claim(ctx, self.ID, []store.Attempt{attempt})
+		if err != nil || job.TraceOf(kept[0].Run.Params) != (job.Trace{}) {
+			t.Errorf("the store keeps %v, %v", kept[0].Run.Params, err)
+		}
+	})
 }
 
 func second[T any](_ T, err error) error { return err }

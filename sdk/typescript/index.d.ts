@@ -49,6 +49,8 @@ export interface Run {
   readonly node: string;
   /** The parameters as texts, by name. */
   readonly params: Record<string, string>;
+  /** What the request for the run gave it, such as the trace of the attempt: traceparent, tracestate, baggage. */
+  readonly metadata: Record<string, string>;
   /** The values of secrets, by the parameter that names them. */
   readonly secrets: Record<string, string>;
   /** For a step of a flow: the steps that it needs, and the item of a list with its index. */

@@ -129,11 +129,12 @@ export class Run {
     this.#output = output;
     Object.assign(this, {
       id: r.id, job: r.name, namespace: r.namespace, kind: r.kind, scheduled: new Date(r.scheduled), attempt: r.attempt,
-      shard: r.shard ?? 0, shards: Math.max(1, r.shards ?? 0), node: r.node ?? "", params: {}, secrets: {}, steps: {},
+      shard: r.shard ?? 0, shards: Math.max(1, r.shards ?? 0), node: r.node ?? "", params: {}, metadata: {}, secrets: {}, steps: {},
       item: unpack(claim.item), index: claim.index ?? 0, cause: undefined, signal: this.#abort.signal,
       out: { write: (text) => output.write(0, String(text)) }, err: { write: (text) => output.write(1, String(text)) },
     });
     for (const [name, p] of Object.entries(claim.job.params ?? {})) this.params[name] = given[name] ?? (typeof p === "string" ? p : p.default ?? "");
+    for (const [name, value] of Object.entries(given)) if (name.startsWith("meta.")) this.metadata[name.slice(5)] = value;
     for (const [name, s] of Object.entries(claim.steps ?? {})) this.steps[name] = { outcome: s.outcome ?? "", attempt: s.attempt ?? 0, result: unpack(s.result) };
     const level = (name) => (text, fields = {}) => {
       const pairs = Object.entries(fields).map(([k, v]) => ` ${k}=${/[\s"=]/.test(String(v)) ? JSON.stringify(String(v)) : v}`);

@@ -266,6 +266,10 @@ func (w *Worker) dataOf(ctx context.Context, it *item) (data job.TemplateData, e
 			data.Params[name] = value
 		}
 	}
+	data.Trace = job.TraceOf(r.Params)
+	if w.Trace != nil {
+		data.Trace = w.Trace(&r.Run, it.Attempt.Number)
+	}
 	data.Steps, data.Item, data.Index = it.With.steps, it.With.item, it.With.index
 	if w.Around != nil {
 		data.Previous, data.Scheduled, data.Next, err = w.Around(ctx, it.With.job, r.Scheduled)

@@ -67,6 +67,8 @@ type Config struct {
 	Spool Spool
 	// Observer is called when attempts start and end. May be nil.
 	Observer Observer
+	// Trace returns the trace of an attempt. Nil: it is that of the request for the run.
+	Trace func(run *job.Run, attempt int) job.Trace
 	// Stripes are the stripes of this node. May be nil.
 	Stripes *stripes.Stripes
 	// NeedRoom is called when the rate is so high that garbage collection takes much time; the

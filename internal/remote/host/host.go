@@ -49,6 +49,8 @@ type Config struct {
 	// OutputLimit is how much of the output of an attempt a worker keeps, and the server stores at most
 	// twice as much. Default: 1 MiB.
 	OutputLimit int
+	// Trace returns the trace of an attempt. Nil: workers get that of the request for the run.
+	Trace func(run *job.Run, attempt int) job.Trace
 	// Now is the clock of this machine. Default: [time.Now].
 	Now func() time.Time
 }
@@ -377,6 +379,11 @@ func (s *Workers) Claim(ctx context.Context, who service.Caller, id job.ID, requ
 	}
 	answer := wire.Claims{Claims: make([]wire.Claim, len(outcomes))}
 	for i := range outcomes {
+		if o := &outcomes[i]; s.Trace != nil && o.Verdict == store.Started {
+			run := *o.Run
+			run.Params = job.WithTrace(run.Params, s.Trace(&run.Run, run.Attempt))
+			o.Run = &run
+		}
 		if answer.Claims[i], err = wire.ClaimOf(&outcomes[i]); err != nil {
 			return wire.Claims{}, err
 		}

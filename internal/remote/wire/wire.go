@@ -341,7 +341,7 @@ type Run struct {
 	Attempt   int               `json:"attempt" doc:"The number of the attempt."`
 	Token     job.ID            `json:"token,omitzero" doc:"That of the attempt."`
 	Node      string            `json:"node,omitempty" doc:"The name of the worker."`
-	Params    map[string]string `json:"params,omitempty" doc:"The parameters."`
+	Params    map[string]string `json:"params,omitempty" doc:"The parameters. meta.traceparent, meta.tracestate and meta.baggage are the trace of the attempt, if the server has one."`
 	Parent    job.ID            `json:"parent,omitzero" doc:"The run that has made this one."`
 	Overlap   job.Overlap       `json:"overlap,omitempty" doc:"The overlap policy of a backfill; none is the job's."`
 	Priority  int               `json:"priority,omitempty" doc:"Its priority."`

@@ -276,8 +276,21 @@ func (a *api) resumeJob(ctx context.Context, in *resumeJobInput) (*changeOutput,
 	return changed(a.Service.Jobs.Resume(ctx, caller(ctx), in.name(), given(in.Body), expect))
 }
 
+// TraceInput is the trace of a request. It is exported so that huma sees it.
+type TraceInput struct {
+	Traceparent string `header:"traceparent" doc:"The trace of the request, as in W3C's Trace Context: the run is linked to it."`
+	Tracestate  string `header:"tracestate" doc:"Belongs to traceparent."`
+	Baggage     string `header:"baggage" doc:"Values that the run gets, as in W3C's Baggage."`
+}
+
+// metadata returns what the run keeps of the trace.
+func (in TraceInput) metadata() map[string]string {
+	return job.Trace{Parent: in.Traceparent, State: in.Tracestate, Baggage: in.Baggage}.Kept().Headers()
+}
+
 type runJobInput struct {
 	JobName
+	TraceInput
 	IdempotencyKey string             `header:"Idempotency-Key" maxLength:"256" doc:"Requests with the same key create one run within 24 hours."`
 	Body           *client.RunRequest `required:"false"`
 }
@@ -296,7 +309,7 @@ func runOutput(m service.Made, err error) (*madeRunOutput, error) {
 }
 
 func (a *api) runJob(ctx context.Context, in *runJobInput) (*madeRunOutput, error) {
-	return runOutput(a.Service.Runs.Start(ctx, caller(ctx), in.name(), given(in.Body), in.IdempotencyKey))
+	return runOutput(a.Service.Runs.StartWith(ctx, caller(ctx), in.name(), given(in.Body), in.IdempotencyKey, in.metadata()))
 }
 
 type reportInput struct {

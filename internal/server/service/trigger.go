@@ -37,10 +37,6 @@ func (s *Runs) Start(ctx context.Context, who Caller, name Name, request client.
 	return s.StartWith(ctx, who, name, request, key, nil)
 }
 
-// MetadataPrefix begins the names of a run's metadata, such as a trace, among its
-// parameters. No job can declare a parameter with such a name.
-const MetadataPrefix = "meta."
-
 // StartWith is Start with metadata, which the run passes on to its followers. A repeated
 // request may have other metadata.
 func (s *Runs) StartWith(ctx context.Context, who Caller, name Name, request client.RunRequest, key string, metadata map[string]string) (Made, error) {
@@ -93,7 +89,7 @@ func (s *Runs) asked(ctx context.Context, who Caller, name Name, request client.
 		}
 	}
 	for name, value := range metadata {
-		item.Params[MetadataPrefix+name] = value
+		item.Params[job.MetadataPrefix+name] = value
 	}
 	if err := s.chooseInterval(&item, &request); err != nil {
 		return j, item, err
@@ -366,7 +362,7 @@ func (s *Runs) sameRequest(ctx context.Context, who Caller, j *store.Job, like *
 // withoutMetadata returns the parameters alone.
 func withoutMetadata(params map[string]string) map[string]string {
 	params = maps.Clone(job.ShownParams(params))
-	maps.DeleteFunc(params, func(name, _ string) bool { return strings.HasPrefix(name, MetadataPrefix) })
+	maps.DeleteFunc(params, func(name, _ string) bool { return strings.HasPrefix(name, job.MetadataPrefix) })
 	return params
 }
 

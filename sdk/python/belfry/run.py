@@ -161,6 +161,8 @@ class Run:
         given = r.get("params") or {}
         #: The parameters as texts, by name.
         self.params: Dict[str, str] = {n: given.get(n, p if isinstance(p, str) else p.get("default", "")) for n, p in declared.items()}
+        #: What the request for the run gave it, such as the trace of the attempt: traceparent, tracestate, baggage.
+        self.metadata: Dict[str, str] = {n[5:]: v for n, v in given.items() if n.startswith("meta.")}
         #: The values of secrets, by the parameter of the type secret that names them.
         self.secrets: Dict[str, str] = {}
         #: For a step of a flow: the steps that it needs, and the item of a list with its index.
