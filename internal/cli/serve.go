@@ -120,8 +120,8 @@ func serve(ctx context.Context, env Env, c config.Server, from config.Layers, re
 		},
 		Getenv: env.Getenv, Now: env.Now, Log: log, Level: &level, CarryOver: carried,
 		Listening: func(ctx context.Context, s *server.Server) {
-			announce(env, c, s, asRoot, log)
-			welcome(ctx, env, c, s, log)
+			announce(env, c, s, asRoot, s.Log)
+			welcome(ctx, env, c, s, s.Log)
 		},
 	})
 	switch {

@@ -21,16 +21,21 @@ func (w *Worker) listenHealth() error {
 	if err := w.parts.listenOn(address); err != nil {
 		return err
 	}
-	w.parts.metrics = metrics.New()
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", func(rw http.ResponseWriter, _ *http.Request) { answerProbe(rw, http.StatusOK, "ok") })
 	mux.HandleFunc("GET /readyz", func(rw http.ResponseWriter, _ *http.Request) {
 		status, text := readiness(w.node.Stats())
 		answerProbe(rw, status, text)
 	})
-	mux.Handle("GET /metrics", w.parts.metrics.WorkerHandler(w.parts.Version, func() metrics.Load { return loadOf(w.node.Stats()) }, func() bool { return w.node.Stats().Live }))
+	mux.Handle("GET /metrics", metrics.Handler(w.families))
 	w.parts.http = w.parts.answersWith(mux)
 	return nil
+}
+
+// families returns the metrics of the worker.
+func (w *Worker) families(context.Context) []metrics.Family {
+	stats := w.node.Stats()
+	return w.parts.metrics.WorkerFamilies(w.parts.Version, loadOf(stats), stats.Live)
 }
 
 // readiness reports whether a worker can run jobs, and why not, like /readyz of a server.

@@ -120,7 +120,8 @@ func (s *Server) makeHTTP() error {
 	}
 	s.service = answers
 	s.workers = host.New(host.Config{
-		Store: s.measured, Tokens: s.tokens, Secrets: s.secrets, Followers: s.followers, Node: s.Settings.Name, OutputLimit: int(s.Settings.Output), Now: s.Now,
+		Store: s.measured, Tokens: s.tokens, Secrets: s.secrets, Followers: s.followers, Node: s.Settings.Name, OutputLimit: int(s.Settings.Output),
+		Trace: s.telemetry.Tracer(), Now: s.Now,
 	})
 	s.makeNotifier(answers)
 	sessions := auth.NewSessions(s.tokens, s.people())
@@ -134,7 +135,7 @@ func (s *Server) makeHTTP() error {
 		pages = nil
 	}
 	handler, err := httpapi.Handler(httpapi.Config{
-		Service: answers, Workers: s.workers, Tokens: s.tokens, Sessions: sessions, SignInAt: s.signInAt(), Pages: pages, Node: s.Settings.Name, Hosts: hosts, Metrics: s.metricsHandler(),
+		Service: answers, Workers: s.workers, Tokens: s.tokens, Sessions: sessions, SignInAt: s.signInAt(), Pages: pages, Node: s.Settings.Name, Hosts: hosts, Metrics: metrics.Handler(s.families),
 		Version: s.Version, Now: s.Now, Log: s.Log, WithoutAPI: !s.Settings.Has(store.RoleAPI), WorkerCertificates: s.Settings.TLS.WorkerCertificates,
 		AssistantChanges: s.Settings.MCP.AllowChanges,
 	})
@@ -163,13 +164,13 @@ func loadOf(stats node.Stats) metrics.Load {
 	}
 }
 
-// metricsHandler returns what answers to Prometheus.
-func (s *Server) metricsHandler() http.Handler {
+// families returns the metrics of the server.
+func (s *Server) families(ctx context.Context) []metrics.Family {
 	var history func() metrics.History
 	if s.apart != nil {
 		history = s.historyMetrics
 	}
-	return s.metrics.Handler(metrics.Sources{
+	return s.metrics.Families(ctx, metrics.Sources{
 		History:       history,
 		Windows:       s.openWindows,
 		Hooks:         s.service.Hooks.Counts,

@@ -40,6 +40,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/server/scan"
 	"github.com/belfry-cron/belfry/internal/server/service"
 	"github.com/belfry-cron/belfry/internal/server/signin"
+	"github.com/belfry-cron/belfry/internal/server/telemetry"
 	"github.com/belfry-cron/belfry/internal/sys/clock"
 	"github.com/belfry-cron/belfry/store"
 	"github.com/belfry-cron/belfry/store/joined"
@@ -83,6 +84,7 @@ type Server struct {
 	store      store.Store
 	apart      *joined.Store // the store, if history is separate
 	metrics    *metrics.Metrics
+	telemetry  *telemetry.Telemetry
 	losses     *losses
 	ends       *runlog.Log
 	secrets    *secret.Keeper
@@ -169,6 +171,7 @@ func (s *Server) transactions() (in store.Transactional) {
 var ErrStopped = errors.New("the server was stopped before it reached its store")
 
 func (s *Server) open(ctx context.Context) error {
+	s.openTelemetry(ctx, s.families)
 	if err := s.listenHTTP(); err != nil {
 		return err
 	}
@@ -221,7 +224,7 @@ func (s *Server) open(ctx context.Context) error {
 	s.closers = append(s.closers, spool.Close)
 	parts := node.Config{
 		CarryOver: s.CarryOver.node(), Spool: spool,
-		StoreName: s.Settings.Store.Shown(), Wrote: s.followers.Wrote, Executors: choose, Observer: s.starting,
+		StoreName: s.Settings.Store.Shown(), Wrote: s.followers.Wrote, Executors: choose, Observer: s.starting, Trace: s.telemetry.Tracer(),
 		Keepers:  []node.Keeper{callback.New(s.measured, clock.Boot), s.jobs},
 		Folders:  folders{s.commands, s.containers},
 		Watchdog: s.watchdog, OutputLimit: int(s.Settings.Output), Capacity: s.Settings.Capacity,
@@ -241,6 +244,21 @@ func (s *Server) open(ctx context.Context) error {
 		return err
 	}
 	return s.makeHTTP() //nolint:contextcheck // requests have contexts of their own
+}
+
+// openTelemetry opens the telemetry, with metrics while a node runs in this process.
+func (s *Server) openTelemetry(ctx context.Context, families func(context.Context) []metrics.Family) {
+	s.telemetry = telemetry.Open(ctx, telemetry.Config{
+		Getenv: s.Getenv, Node: s.Settings.Name, Version: s.Version, Level: s.Level, Log: s.Log,
+		Families: func(ctx context.Context) []metrics.Family {
+			if s.working.Load() == nil {
+				return nil
+			}
+			return families(ctx)
+		},
+	})
+	s.Log = s.telemetry.Logging(s.Log)
+	s.closers = append(s.closers, func() error { s.telemetry.Close(); return nil })
 }
 
 // makeData creates the data directory if necessary, and refuses one of another user.
@@ -273,6 +291,7 @@ func (s *Server) openData(ctx context.Context) error {
 	}
 	ended := func(e store.Ends) {
 		s.metrics.RunsEnded(e)
+		s.telemetry.Ended(e)
 		s.ends.Ended(e)
 		s.wakeNotifier(e)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/remote"
 	"github.com/belfry-cron/belfry/internal/remote/wire"
 	"github.com/belfry-cron/belfry/internal/server/auth"
+	"github.com/belfry-cron/belfry/internal/server/metrics"
 	"github.com/belfry-cron/belfry/store"
 )
 
@@ -46,6 +47,8 @@ func OpenWorker(ctx context.Context, c Config) (*Worker, error) {
 
 func (w *Worker) open(ctx context.Context) error {
 	s := w.parts.Settings
+	w.parts.metrics = metrics.New()
+	w.parts.openTelemetry(ctx, w.families)
 	if err := w.listenHealth(); err != nil {
 		return err
 	}
@@ -79,12 +82,8 @@ func (w *Worker) open(ctx context.Context) error {
 	if w.spool, err = w.parts.openSpool(ctx, remote.IsRefused); err != nil {
 		return err
 	}
-	var observer worker.Observer
-	if w.parts.metrics != nil {
-		observer = w.parts.metrics
-	}
 	w.node, err = node.New(node.Config{
-		Observer: observer, CarryOver: w.parts.CarryOver.node(), Members: w.remote, Work: w.remote, Spool: w.spool, Secrets: w.remote.Secrets, StoreName: "the store of the servers", Executors: choose, Watchdog: w.parts.watchdog, Folders: folders{w.parts.commands, w.parts.containers},
+		Observer: w.parts.metrics, CarryOver: w.parts.CarryOver.node(), Members: w.remote, Work: w.remote, Spool: w.spool, Secrets: w.remote.Secrets, StoreName: "the store of the servers", Executors: choose, Watchdog: w.parts.watchdog, Folders: folders{w.parts.commands, w.parts.containers},
 		OutputLimit: int(s.Output), Capacity: s.Capacity, DrainTimeout: time.Duration(s.Drain),
 		Session: store.Session{
 			Node: s.Name, Machine: machine, DataDir: s.Data, Labels: s.Labels, Roles: []string{store.RoleWorker},
@@ -195,7 +194,9 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	})
 	watching, stopWatching := context.WithCancel(ctx)
 	group.Go(func() { w.parts.watchEngine(watching, w.node.Publish) })
+	w.parts.working.Store(w.node)
 	err = w.remote.Work(ctx, w.node.Run)
+	w.parts.working.Store(nil)
 	stopWatching()
 	w.parts.carryOver(w.node.ToCarry())
 	close(stopped)

@@ -342,9 +342,18 @@ var table = map[string]line{
 		testModules: []string{"modernc.org/sqlite", "github.com/jackc/pgx/v5"},
 	},
 	"internal/server/metrics": {
+		shared:      true,
 		imports:     []string{"job", "store", "internal/reason", "internal/decide/account", "internal/decide/placement"},
 		testImports: []string{"store/memory"},
 		testModules: []string{"go.yaml.in/yaml/v3"},
+	},
+	"internal/server/telemetry": {
+		imports: []string{"job", "store", "internal/server/metrics", "internal/sys/failurelog"},
+		modules: []string{
+			"go.opentelemetry.io/otel", "go.opentelemetry.io/otel/exporters", "go.opentelemetry.io/otel/log", "go.opentelemetry.io/otel/sdk", "go.opentelemetry.io/otel/trace", "go.opentelemetry.io/contrib/bridges/otelslog",
+		},
+		testImports: []string{"internal/check/otlptest"},
+		testModules: []string{"go.opentelemetry.io/proto/otlp"},
 	},
 	"internal/node/planner": {
 		imports:     []string{"job", "store", "internal/decide/runqueue", "internal/decide/engine", "internal/decide/forecast", "internal/decide/stripes", "internal/decide/planqueue", "internal/sys/failurelog"},
@@ -459,7 +468,7 @@ var table = map[string]line{
 		shared: true,
 		imports: []string{"internal/phrase", "internal/reason",
 			"history/mongo", "client", "cron", "job", "store", "internal/decide/placement", "store/etcd", "store/joined", "store/mysql", "store/postgres", "store/redis", "store/sqlite", "executor", "executor/container", "executor/kubernetes", "executor/shell", "executor/http", "executor/xxl", "internal/sys/engine", "internal/remote/kube",
-			"internal/server/auth", "internal/server/callback", "internal/server/health", "internal/sys/clock", "internal/server/config", "internal/server/runlog", "internal/server/scan", "internal/events", "internal/server/httpapi", "internal/sys/fdpass", "internal/node/recovery", "internal/server/metrics", "internal/node", "internal/decide/engine", "internal/decide/notification", "internal/server/notify", "internal/server/nodeinfo", "internal/remote", "internal/remote/host", "internal/node/secret", "internal/server/service", "internal/server/signin", "internal/sys/failurelog", "internal/node/unreported", "internal/node/watchdog", "internal/server/web", "internal/remote/wire", "internal/node/work", "internal/node/worker",
+			"internal/server/auth", "internal/server/callback", "internal/server/health", "internal/sys/clock", "internal/server/config", "internal/server/runlog", "internal/server/scan", "internal/events", "internal/server/httpapi", "internal/sys/fdpass", "internal/node/recovery", "internal/server/metrics", "internal/node", "internal/decide/engine", "internal/decide/notification", "internal/server/notify", "internal/server/nodeinfo", "internal/remote", "internal/remote/host", "internal/node/secret", "internal/server/service", "internal/server/signin", "internal/server/telemetry", "internal/sys/failurelog", "internal/node/unreported", "internal/node/watchdog", "internal/server/web", "internal/remote/wire", "internal/node/work", "internal/node/worker",
 		},
 		testImports: []string{"store/memory", "internal/check/logtest"},
 		testModules: []string{"go.uber.org/goleak"},
@@ -502,6 +511,7 @@ var table = map[string]line{
 	"internal/server/signin/provider": {},
 	"internal/check/kubetest":         {},
 	"internal/check/logtest":          {},
+	"internal/check/otlptest":         {modules: []string{"go.opentelemetry.io/proto/otlp", "google.golang.org/grpc", "google.golang.org/protobuf"}},
 	"internal/check/sim": {
 		imports:     []string{"internal/check/truth", "internal/reason", "cron", "job", "store", "store/memory", "internal/decide/runqueue", "internal/server/callback", "internal/decide/engine", "internal/decide/stripes", "internal/node/recovery", "internal/decide/placement", "internal/decide/planqueue"},
 		testImports: []string{"executor", "internal/node", "internal/check/logtest", "store/storetest/shelf"},
@@ -517,7 +527,7 @@ var table = map[string]line{
 	// jobs.
 	"test/e2e": {
 		imports:     []string{"job", "client", "test/e2e/evidence"},
-		testImports: []string{"internal/check/helptest", "internal/check/kubetest", "internal/sys/engine", "test/e2e/ownclock", "test/servers"},
+		testImports: []string{"internal/check/helptest", "internal/check/kubetest", "internal/check/otlptest", "internal/sys/engine", "test/e2e/ownclock", "test/servers"},
 		modules:     []string{"golang.org/x/sys/unix"}, // makes a file immutable
 		testModules: []string{"modernc.org/sqlite"},    // makes a store of an earlier version
 	},

@@ -207,31 +207,25 @@ func (m *Metrics) inNamespace(name string) map[job.Outcome]int64 {
 	return counts
 }
 
-// Handler returns what answers with the metrics.
-func (m *Metrics) Handler(s Sources) http.Handler {
-	return answering(func(ctx context.Context) []byte { return m.page(ctx, s) })
+// WorkerFamilies returns the metrics of a worker without a store. live reports whether its session is
+// renewed.
+func (m *Metrics) WorkerFamilies(version string, load Load, live bool) []Family {
+	p := &page{}
+	m.writeNode(p, version, load)
+	renewed := 0.0
+	if live {
+		renewed = 1
+	}
+	p.family("belfry_session_live", Gauge, "1 while a server renews the session of this worker, else 0.")
+	p.sample(renewed)
+	writeProcess(p)
+	return p.families
 }
 
-// WorkerHandler returns what answers with the metrics of a worker without a store. live reports
-// whether its session is renewed.
-func (m *Metrics) WorkerHandler(version string, load func() Load, live func() bool) http.Handler {
-	return answering(func(context.Context) []byte {
-		p := &page{}
-		m.writeNode(p, version, load())
-		renewed := 0.0
-		if live() {
-			renewed = 1
-		}
-		p.family("belfry_session_live", gauge, "1 while a server renews the session of this worker, else 0.")
-		p.sample("", renewed)
-		writeProcess(p)
-		return p.text()
-	})
-}
-
-func answering(page func(context.Context) []byte) http.Handler {
+// Handler answers with families in the text format of Prometheus.
+func Handler(families func(context.Context) []Family) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		text := page(r.Context())
+		text := textOf(families(r.Context()))
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 		w.Header().Set("Cache-Control", "no-store")
 		_, _ = w.Write(text)
@@ -242,21 +236,21 @@ func answering(page func(context.Context) []byte) http.Handler {
 // the 10 s that Prometheus waits.
 const storeWithin = 5 * time.Second
 
-// page writes all metrics. It omits metrics of a silent store, whose errors are counted: then the
+// Families returns all metrics. It omits metrics of a silent store, whose errors are counted: then the
 // other metrics matter most.
-func (m *Metrics) page(ctx context.Context, s Sources) []byte {
+func (m *Metrics) Families(ctx context.Context, s Sources) []Family {
 	p := &page{}
 	load := s.Load()
 	m.writeNode(p, s.Version, load)
-	p.family("belfry_planned_jobs", gauge, "Jobs that this node plans: its share of the jobs that are neither paused nor completed.")
-	p.sample("", float64(load.Jobs))
-	p.family("belfry_catching_up_jobs", gauge, "Jobs that missed more occurrences than are planned at once and catch up when fewer runs wait.")
-	p.sample("", float64(load.CatchingUp))
-	p.family("belfry_planned_ahead_seconds", gauge, "How far ahead all other jobs are planned; below 0 the planner is behind.")
-	p.sample("", load.Ahead.Seconds())
+	p.family("belfry_planned_jobs", Gauge, "Jobs that this node plans: its share of the jobs that are neither paused nor completed.")
+	p.sample(float64(load.Jobs))
+	p.family("belfry_catching_up_jobs", Gauge, "Jobs that missed more occurrences than are planned at once and catch up when fewer runs wait.")
+	p.sample(float64(load.CatchingUp))
+	p.family("belfry_planned_ahead_seconds", Gauge, "How far ahead all other jobs are planned; below 0 the planner is behind.")
+	p.sample(load.Ahead.Seconds())
 
-	p.family("belfry_store_steps_lost_total", counter, "Steps that the store had acknowledged and no longer has, as after a failover of Redis.")
-	p.sample("", float64(m.lost.Load()))
+	p.family("belfry_store_steps_lost_total", Counter, "Steps that the store had acknowledged and no longer has, as after a failover of Redis.")
+	p.sample(float64(m.lost.Load()))
 
 	if s.Notifications != nil {
 		writeNotifications(p, s.Notifications())
@@ -283,58 +277,58 @@ func (m *Metrics) page(ctx context.Context, s Sources) []byte {
 		}
 	}
 	if s.Hooks != nil {
-		p.family("belfry_hook_calls_total", counter, "Calls of hooks at this server, by result.")
+		p.family("belfry_hook_calls_total", Counter, "Calls of hooks at this server, by result.")
 		calls := s.Hooks()
 		for _, result := range slices.Sorted(maps.Keys(calls)) {
-			p.sample("", float64(calls[result]), "result", result)
+			p.sample(float64(calls[result]), "result", result)
 		}
 	}
 	if s.Windows != nil {
 		if open, err := s.Windows(ctx); err == nil {
-			p.family("belfry_window_open", gauge, "1 for a maintenance window that is open: runs of the jobs that it matches do not start; other windows have no such series.")
+			p.family("belfry_window_open", Gauge, "1 for a maintenance window that is open: runs of the jobs that it matches do not start; other windows have no such series.")
 			for _, full := range slices.Sorted(maps.Keys(open)) {
 				namespace, name, _ := strings.Cut(full, "/")
-				p.sample("", 1, "namespace", namespace, "name", name, "action", string(open[full]))
+				p.sample(1, "namespace", namespace, "name", name, "action", string(open[full]))
 			}
 		}
 	}
 	if s.Approvals != nil {
 		if n, err := s.Approvals(ctx); err == nil {
-			p.family("belfry_approvals_waiting", gauge, "Steps of flows that wait for a person.")
-			p.sample("", float64(n))
+			p.family("belfry_approvals_waiting", Gauge, "Steps of flows that wait for a person.")
+			p.sample(float64(n))
 		}
 	}
 	m.writeEnded(p)
 	m.writeCalls(p)
 	writeProcess(p)
-	return p.text()
+	return p.families
 }
 
 // writeNode writes what every node has, with and without a store.
 func (m *Metrics) writeNode(p *page, version string, load Load) {
-	p.family("belfry_build_info", gauge, "The version of the program, as a label of the value 1.")
-	p.sample("", 1, "version", version, "goversion", goVersion())
+	p.family("belfry_build_info", Gauge, "The version of the program, as a label of the value 1.")
+	p.sample(1, "version", version, "goversion", goVersion())
 
-	p.family("belfry_start_lateness_seconds", histogram, "How long after its due time an attempt has begun, with what it has waited for a slot of its job or for capacity.")
+	p.family("belfry_start_lateness_seconds", Histogram, "How long after its due time an attempt has begun, with what it has waited for a slot of its job or for capacity.")
 	m.lateness.write(p)
-	p.family("belfry_attempts_running", gauge, "Attempts that have begun and are not over.")
-	p.sample("", float64(m.running.Load()))
-	p.family("belfry_capacity_attempts", gauge, "How many attempts this node runs at once.")
-	p.sample("", float64(load.Capacity))
-	p.family("belfry_runs_held", gauge, "Runs of the next seconds that this node holds and has not claimed.")
-	p.sample("", float64(load.Held))
-	p.family("belfry_runs_pending", gauge, "Runs that are due and wait for this node to claim them; more than some for long means that its capacity is used up.")
-	p.sample("", float64(load.Pending))
-	p.family("belfry_results_waiting", gauge, "Results of attempts that the store has not acknowledged.")
-	p.sample("", float64(load.Results))
-	p.family("belfry_clock_ahead_seconds", gauge, "By how much the wall clock of this machine is ahead of the store's clock, which jobs go by; below 0 it is behind.")
-	p.sample("", load.ClockAhead.Seconds())
+	p.family("belfry_attempts_running", Gauge, "Attempts that have begun and are not over.")
+	p.sample(float64(m.running.Load()))
+	p.family("belfry_capacity_attempts", Gauge, "How many attempts this node runs at once.")
+	p.sample(float64(load.Capacity))
+	p.family("belfry_runs_held", Gauge, "Runs of the next seconds that this node holds and has not claimed.")
+	p.sample(float64(load.Held))
+	p.family("belfry_runs_pending", Gauge, "Runs that are due and wait for this node to claim them; more than some for long means that its capacity is used up.")
+	p.sample(float64(load.Pending))
+	p.family("belfry_results_waiting", Gauge, "Results of attempts that the store has not acknowledged.")
+	p.sample(float64(load.Results))
+	p.family("belfry_clock_ahead_seconds", Gauge, "By how much the wall clock of this machine is ahead of the store's clock, which jobs go by; below 0 it is behind.")
+	p.sample(load.ClockAhead.Seconds())
 	off := 0.0
 	if load.ClockOff {
 		off = 1
 	}
-	p.family("belfry_clock_off", gauge, "1 while the node plans and claims nothing: its clock is off the clock that the nodes of a store without one agree on, or was just set.")
-	p.sample("", off)
+	p.family("belfry_clock_off", Gauge, "1 while the node plans and claims nothing: its clock is off the clock that the nodes of a store without one agree on, or was just set.")
+	p.sample(off)
 }
 
 // writeNotifications writes how notifications are delivered.
@@ -343,20 +337,20 @@ func writeNotifications(p *page, n Notifications) {
 	if n.Delivers {
 		delivers = 1
 	}
-	p.family("belfry_notifications_delivering", gauge, "1 on the node that delivers notifications. The next two are 0 on the others.")
-	p.sample("", delivers)
-	p.family("belfry_notifications_waiting", gauge, "Notifications that are not delivered: they wait for others, for quiet hours, the limit of their channel or a service that is away.")
-	p.sample("", float64(n.Pending))
-	p.family("belfry_notifications_open", gauge, "Notifications about a problem that lasts.")
-	p.sample("", float64(n.Open))
-	p.family("belfry_notifications_sent_total", counter, "Messages that services have taken from this node.")
-	p.sample("", float64(n.Sent))
-	p.family("belfry_notifications_failures_total", counter, "Tries of this node to deliver a message that failed.")
-	p.sample("", float64(n.Failed))
-	p.family("belfry_notifications_given_up_total", counter, "Messages that services have refused for a day.")
-	p.sample("", float64(n.GivenUp))
-	p.family("belfry_notifications_dropped_total", counter, "Events for which notifications had no room.")
-	p.sample("", float64(n.Dropped))
+	p.family("belfry_notifications_delivering", Gauge, "1 on the node that delivers notifications. The next two are 0 on the others.")
+	p.sample(delivers)
+	p.family("belfry_notifications_waiting", Gauge, "Notifications that are not delivered: they wait for others, for quiet hours, the limit of their channel or a service that is away.")
+	p.sample(float64(n.Pending))
+	p.family("belfry_notifications_open", Gauge, "Notifications about a problem that lasts.")
+	p.sample(float64(n.Open))
+	p.family("belfry_notifications_sent_total", Counter, "Messages that services have taken from this node.")
+	p.sample(float64(n.Sent))
+	p.family("belfry_notifications_failures_total", Counter, "Tries of this node to deliver a message that failed.")
+	p.sample(float64(n.Failed))
+	p.family("belfry_notifications_given_up_total", Counter, "Messages that services have refused for a day.")
+	p.sample(float64(n.GivenUp))
+	p.family("belfry_notifications_dropped_total", Counter, "Events for which notifications had no room.")
+	p.sample(float64(n.Dropped))
 }
 
 // writeHistory writes the backlog of history.
@@ -365,20 +359,20 @@ func writeHistory(p *page, h History) {
 	if h.Away {
 		away = 1
 	}
-	p.family("belfry_history_away", gauge, "1 if the history store could not be written when it was tried last, else 0.")
-	p.sample("", away)
-	p.family("belfry_history_spool_records", gauge, "Records that wait in the control store for the history store.")
-	p.sample("", float64(h.Records))
-	p.family("belfry_history_spool_bytes", gauge, "Bytes of the records that wait; claims stop at 80 % of 256 MiB.")
-	p.sample("", float64(h.Bytes))
-	p.family("belfry_history_spool_oldest_seconds", gauge, "For how long the oldest of the records has waited; 0 if none waits.")
-	p.sample("", h.Oldest.Seconds())
-	p.family("belfry_history_output_bytes", gauge, "Bytes of output that wait on this node for the history store, at most 1 GiB.")
-	p.sample("", float64(h.OutputBytes))
-	p.family("belfry_history_output_dropped_total", counter, "Chunks of output that were dropped because too much waited, or that the history store refused for what they are; the log has the latter.")
-	p.sample("", float64(h.OutputDropped))
-	p.family("belfry_history_refused_total", counter, "Records that the history store refused for what they are; the log has them.")
-	p.sample("", float64(h.Refused))
+	p.family("belfry_history_away", Gauge, "1 if the history store could not be written when it was tried last, else 0.")
+	p.sample(away)
+	p.family("belfry_history_spool_records", Gauge, "Records that wait in the control store for the history store.")
+	p.sample(float64(h.Records))
+	p.family("belfry_history_spool_bytes", Gauge, "Bytes of the records that wait; claims stop at 80 % of 256 MiB.")
+	p.sample(float64(h.Bytes))
+	p.family("belfry_history_spool_oldest_seconds", Gauge, "For how long the oldest of the records has waited; 0 if none waits.")
+	p.sample(h.Oldest.Seconds())
+	p.family("belfry_history_output_bytes", Gauge, "Bytes of output that wait on this node for the history store, at most 1 GiB.")
+	p.sample(float64(h.OutputBytes))
+	p.family("belfry_history_output_dropped_total", Counter, "Chunks of output that were dropped because too much waited, or that the history store refused for what they are; the log has the latter.")
+	p.sample(float64(h.OutputDropped))
+	p.family("belfry_history_refused_total", Counter, "Records that the history store refused for what they are; the log has them.")
+	p.sample(float64(h.Refused))
 }
 
 // writeEnded writes how many runs have ended. A namespace has all outcomes from its first job on,
@@ -386,22 +380,22 @@ func writeHistory(p *page, h History) {
 func (m *Metrics) writeEnded(p *page) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	p.family("belfry_runs_total", counter, "Runs that have ended by way of this process, by namespace and outcome.")
+	p.family("belfry_runs_total", Counter, "Runs that have ended by way of this process, by namespace and outcome.")
 	for _, namespace := range slices.Sorted(maps.Keys(m.ended)) {
 		for _, outcome := range job.Outcome("").Values() {
-			p.sample("", float64(m.ended[namespace][job.Outcome(outcome)]), "namespace", namespace, "outcome", outcome)
+			p.sample(float64(m.ended[namespace][job.Outcome(outcome)]), "namespace", namespace, "outcome", outcome)
 		}
 	}
-	p.family("belfry_run_reasons_total", counter, "Runs that have ended by way of this process and have not succeeded, by outcome and the code of the reason, see docs/reasons.md.")
+	p.family("belfry_run_reasons_total", Counter, "Runs that have ended by way of this process and have not succeeded, by outcome and the code of the reason, see docs/reasons.md.")
 	for _, e := range slices.SortedFunc(maps.Keys(m.reasons), func(a, b ending) int {
 		return cmp.Or(cmp.Compare(a.outcome, b.outcome), cmp.Compare(a.reason, b.reason))
 	}) {
-		p.sample("", float64(m.reasons[e]), "outcome", string(e.outcome), "reason", e.reason)
+		p.sample(float64(m.reasons[e]), "outcome", string(e.outcome), "reason", e.reason)
 	}
-	p.family("belfry_flow_steps_total", counter, "Steps and items of flows that have ended by way of this process, by outcome.")
+	p.family("belfry_flow_steps_total", Counter, "Steps and items of flows that have ended by way of this process, by outcome.")
 	for _, outcome := range job.Outcome("").Values() {
 		if n, some := m.steps[job.Outcome(outcome)]; some {
-			p.sample("", float64(n), "outcome", outcome)
+			p.sample(float64(n), "outcome", outcome)
 		}
 	}
 }
@@ -417,8 +411,8 @@ func writeFindings(ctx context.Context, p *page, from Store, now time.Time) {
 		number[list[i].Kind]++
 	}
 	for _, kind := range account.Kinds {
-		p.family("belfry_occurrences_"+string(kind), gauge, "Occurrences that were found in the last day, at most 100 in all: "+helps[kind])
-		p.sample("", float64(number[kind]))
+		p.family("belfry_occurrences_"+string(kind), Gauge, "Occurrences that were found in the last day, at most 100 in all: "+helps[kind])
+		p.sample(float64(number[kind]))
 	}
 }
 
@@ -434,9 +428,9 @@ func writeSessions(p *page, sessions []store.Session, now time.Time) {
 	for i := range sessions {
 		number[sessions[i].State(now)]++
 	}
-	p.family("belfry_sessions", gauge, "Sessions of nodes in the store: live, drained, leaving, or silent for longer than a session lives.")
+	p.family("belfry_sessions", Gauge, "Sessions of nodes in the store: live, drained, leaving, or silent for longer than a session lives.")
 	for _, state := range []store.SessionState{store.SessionLive, store.SessionDrained, store.SessionLeaving, store.SessionSilent} {
-		p.sample("", float64(number[state]), "state", string(state))
+		p.sample(float64(number[state]), "state", string(state))
 	}
 }
 
@@ -447,30 +441,30 @@ func (m *Metrics) writeJobs(ctx context.Context, p *page, s Sources, jobs []*sto
 		beyond = 1
 	}
 	succeeded := m.lastSuccesses(ctx, s.Store, jobs)
-	p.family("belfry_jobs_beyond_labels", gauge, "1 if there are more jobs than have metrics of their own, else 0.")
-	p.sample("", beyond)
-	p.family("belfry_job_next_run_timestamp_seconds", gauge, "When the job falls due next.")
+	p.family("belfry_jobs_beyond_labels", Gauge, "1 if there are more jobs than have metrics of their own, else 0.")
+	p.sample(beyond)
+	p.family("belfry_job_next_run_timestamp_seconds", Gauge, "When the job falls due next.")
 	for _, j := range jobs {
 		if next, ok := s.Next(j.Definition.UID, now); ok {
-			p.sample("", seconds(next), "namespace", j.Filled.Namespace, "name", j.Filled.Name)
+			p.sample(seconds(next), "namespace", j.Filled.Namespace, "name", j.Filled.Name)
 		}
 	}
-	p.family("belfry_job_last_success_timestamp_seconds", gauge, "When a run of the job has succeeded last; 0 if none has that is kept.")
+	p.family("belfry_job_last_success_timestamp_seconds", Gauge, "When a run of the job has succeeded last; 0 if none has that is kept.")
 	for _, j := range jobs {
 		if at, known := succeeded[j.Definition.UID]; known {
-			p.sample("", at, "namespace", j.Filled.Namespace, "name", j.Filled.Name)
+			p.sample(at, "namespace", j.Filled.Namespace, "name", j.Filled.Name)
 		}
 	}
-	p.family("belfry_job_barred", gauge, "1 for a job that no live node may run; other jobs have no such series.")
+	p.family("belfry_job_barred", Gauge, "1 for a job that no live node may run; other jobs have no such series.")
 	for _, j := range jobs {
 		if !placement.Barred(j.Filled, live).IsZero() {
-			p.sample("", 1, "namespace", j.Filled.Namespace, "name", j.Filled.Name)
+			p.sample(1, "namespace", j.Filled.Namespace, "name", j.Filled.Name)
 		}
 	}
 	failures := m.failuresOf(jobs)
-	p.family("belfry_job_failures_total", counter, "Runs of the job that failed, timed out, were lost or missed, and ended by way of this process.")
+	p.family("belfry_job_failures_total", Counter, "Runs of the job that failed, timed out, were lost or missed, and ended by way of this process.")
 	for i, j := range jobs {
-		p.sample("", float64(failures[i]), "namespace", j.Filled.Namespace, "name", j.Filled.Name)
+		p.sample(float64(failures[i]), "namespace", j.Filled.Namespace, "name", j.Filled.Name)
 	}
 }
 

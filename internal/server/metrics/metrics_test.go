@@ -131,7 +131,7 @@ func TestNamespacesOfRunsAreBounded(t *testing.T) {
 			Run: job.Run{Namespace: fmt.Sprint("n", i)}, Attempt: job.Attempt{Outcome: job.OutcomeFailed}, Final: true,
 		}}})
 	}
-	got := read(t, string(m.page(t.Context(), sourcesOf(memory.New(memory.Options{})))))
+	got := read(t, string(textOf(m.Families(t.Context(), sourcesOf(memory.New(memory.Options{}))))))
 	wants(t, got, map[string]float64{
 		`belfry_runs_total{namespace="n7",outcome="failed"}`:       1,
 		`belfry_runs_total{namespace="(others)",outcome="failed"}`: 800,
@@ -169,7 +169,7 @@ func TestPageSaysWhatWasCounted(t *testing.T) {
 		end(uid, "default", job.OutcomeSkipped, 1, true),
 		end(job.ID{9}, "web", job.OutcomeLost, 1, true), failed, failed, later,
 	}})
-	page := string(m.page(t.Context(), sourcesOf(s)))
+	page := string(textOf(m.Families(t.Context(), sourcesOf(s))))
 	wants(t, read(t, page), map[string]float64{
 		`belfry_flow_steps_total{outcome="succeeded"}`:                                  2,
 		`belfry_flow_steps_total{outcome="lost"}`:                                       1,
@@ -221,7 +221,7 @@ func TestPageSaysWhatWasCounted(t *testing.T) {
 		`belfry_build_info{version="v1 \"quoted\"",goversion="` + goVersion() + `"}`:    1,
 	})
 	m.Ended(uid, job.OutcomeSucceeded, noon.Add(1500*time.Millisecond))
-	wants(t, read(t, string(m.page(t.Context(), sourcesOf(s)))), map[string]float64{
+	wants(t, read(t, string(textOf(m.Families(t.Context(), sourcesOf(s))))), map[string]float64{
 		`belfry_job_last_success_timestamp_seconds{namespace="default",name="nightly"}`: float64(noon.Unix()) + 1.5,
 		`belfry_attempts_running`: 2,
 	})
@@ -255,18 +255,18 @@ func TestEarlierSuccessesAreReadFromHistoryInParts(t *testing.T) {
 	name := func(i int) string {
 		return fmt.Sprintf(`belfry_job_last_success_timestamp_seconds{namespace="default",name="job-%03d"}`, i)
 	}
-	if got := read(t, string(m.page(t.Context(), sourcesOf(s)))); len(got) == 0 || s.asked != lookBackMax {
+	if got := read(t, string(textOf(m.Families(t.Context(), sourcesOf(s))))); len(got) == 0 || s.asked != lookBackMax {
 		t.Errorf("%d jobs were looked up, want %d", s.asked, lookBackMax)
 	} else if _, known := got[name(0)]; known {
 		t.Error("what the history does not tell is known")
 	}
 	s.fails, s.asked = nil, 0
-	got := read(t, string(m.page(t.Context(), sourcesOf(s))))
+	got := read(t, string(textOf(m.Families(t.Context(), sourcesOf(s)))))
 	if _, known := got[name(jobs-1)]; known || s.asked != lookBackMax {
 		t.Errorf("%d jobs were looked up, want %d", s.asked, lookBackMax)
 	}
 	for range 2 {
-		got = read(t, string(m.page(t.Context(), sourcesOf(s))))
+		got = read(t, string(textOf(m.Families(t.Context(), sourcesOf(s)))))
 	}
 	if s.asked != jobs {
 		t.Errorf("%d jobs were looked up, want each of %d once", s.asked, jobs)
@@ -280,7 +280,7 @@ func TestJobsWithLabelsAreBounded(t *testing.T) {
 	for i := range labelledJobsMax + 1 {
 		put(t, s, fmt.Sprintf("job-%04d", i))
 	}
-	page := string(m.page(t.Context(), sourcesOf(s)))
+	page := string(textOf(m.Families(t.Context(), sourcesOf(s))))
 	if n := strings.Count(page, "\nbelfry_job_next_run_timestamp_seconds{"); n != labelledJobsMax {
 		t.Errorf("%d jobs have labels, want %d", n, labelledJobsMax)
 	}
@@ -327,7 +327,7 @@ func TestErrorsOfTheStoreAreCountedAndRefusalsAreNot(t *testing.T) {
 			t.Fatal("it does not hang")
 		}
 	}
-	got := read(t, string(m.page(t.Context(), sourcesOf(s))))
+	got := read(t, string(textOf(m.Families(t.Context(), sourcesOf(s)))))
 	wants(t, got, map[string]float64{
 		`belfry_store_errors_total{method="tidy"}`:          1,
 		`belfry_store_errors_total{method="sessions"}`:      1,
@@ -352,7 +352,7 @@ func TestAHangingStoreHidesNoOtherMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := New()
 		begun := time.Now()
-		got := read(t, string(m.page(t.Context(), sourcesOf(m.Measure(hangingStore{})))))
+		got := read(t, string(textOf(m.Families(t.Context(), sourcesOf(m.Measure(hangingStore{}))))))
 		if took := time.Since(begun); took > 5*time.Second {
 			t.Errorf("it takes %s, and Prometheus waits for 10s, of which 2s may be gone", took)
 		}
@@ -406,11 +406,13 @@ func BenchmarkMeasuredCall(b *testing.B) {
 func published(t *testing.T) []string {
 	t.Helper()
 	w := httptest.NewRecorder()
-	New().Handler(sourcesOf(memory.New(memory.Options{Now: time.Now}))).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	Handler(func(ctx context.Context) []Family {
+		return New().Families(ctx, sourcesOf(memory.New(memory.Options{Now: time.Now})))
+	}).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	if kind := w.Header().Get("Content-Type"); kind != "text/plain; version=0.0.4; charset=utf-8" {
 		t.Errorf("the content type is %q", kind)
 	}
-	New().WorkerHandler("test", func() Load { return Load{} }, func() bool { return true }).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	Handler(func(context.Context) []Family { return New().WorkerFamilies("test", Load{}, true) }).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	var names []string
 	for line := range strings.Lines(w.Body.String()) {
 		if rest, ok := strings.CutPrefix(line, "# TYPE "); ok {

@@ -18,12 +18,12 @@ func goVersion() string { return runtime.Version() }
 // goMetrics are the metrics of the Go runtime, under their usual names in dashboards.
 var goMetrics = []struct {
 	name, source, help string
-	kind               kind
+	kind               Kind
 }{
-	{"go_goroutines", "/sched/goroutines:goroutines", "Goroutines.", gauge},
-	{"go_memstats_heap_alloc_bytes", "/memory/classes/heap/objects:bytes", "Memory of objects on the heap.", gauge},
-	{"go_memstats_sys_bytes", "/memory/classes/total:bytes", "Memory that the Go runtime has from the system.", gauge},
-	{"go_gc_cycles_total", "/gc/cycles/total:gc-cycles", "Garbage collections.", counter},
+	{"go_goroutines", "/sched/goroutines:goroutines", "Goroutines.", Gauge},
+	{"go_memstats_heap_alloc_bytes", "/memory/classes/heap/objects:bytes", "Memory of objects on the heap.", Gauge},
+	{"go_memstats_sys_bytes", "/memory/classes/total:bytes", "Memory that the Go runtime has from the system.", Gauge},
+	{"go_gc_cycles_total", "/gc/cycles/total:gc-cycles", "Garbage collections.", Counter},
 }
 
 // writeProcess writes the runtime's and the system's figures about the process.
@@ -36,29 +36,29 @@ func writeProcess(p *page) {
 	for i, g := range goMetrics {
 		if samples[i].Value.Kind() == runtimemetrics.KindUint64 {
 			p.family(g.name, g.kind, g.help)
-			p.sample("", float64(samples[i].Value.Uint64()))
+			p.sample(float64(samples[i].Value.Uint64()))
 		}
 	}
-	p.family("process_start_time_seconds", gauge, "When the process has begun.")
-	p.sample("", seconds(began))
+	p.family("process_start_time_seconds", Gauge, "When the process has begun.")
+	p.sample(seconds(began))
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err == nil {
-		p.family("process_cpu_seconds_total", counter, "Processor time that was used, without that of commands.")
-		p.sample("", float64(usage.Utime.Nano()+usage.Stime.Nano())/float64(time.Second))
+		p.family("process_cpu_seconds_total", Counter, "Processor time that was used, without that of commands.")
+		p.sample(float64(usage.Utime.Nano()+usage.Stime.Nano()) / float64(time.Second))
 	}
 	// The rest exists on Linux only.
 	if resident, ok := residentBytes(); ok {
-		p.family("process_resident_memory_bytes", gauge, "Memory that is in use.")
-		p.sample("", resident)
+		p.family("process_resident_memory_bytes", Gauge, "Memory that is in use.")
+		p.sample(resident)
 	}
 	if list, err := os.ReadDir("/proc/self/fd"); err == nil {
-		p.family("process_open_fds", gauge, "Open files and connections.")
-		p.sample("", float64(len(list)))
+		p.family("process_open_fds", Gauge, "Open files and connections.")
+		p.sample(float64(len(list)))
 	}
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err == nil {
-		p.family("process_max_fds", gauge, "How many files and connections may be open.")
-		p.sample("", float64(limit.Cur))
+		p.family("process_max_fds", Gauge, "How many files and connections may be open.")
+		p.sample(float64(limit.Cur))
 	}
 }
 

@@ -83,13 +83,13 @@ func isAnswer(err error) bool {
 }
 
 func (m *Metrics) writeCalls(p *page) {
-	p.family("belfry_store_call_seconds", histogram, "How long calls of the store take, by method.")
+	p.family("belfry_store_call_seconds", Histogram, "How long calls of the store take, by method.")
 	for _, call := range methods {
 		m.calls[call].took.write(p, "method", call)
 	}
-	p.family("belfry_store_errors_total", counter, "Calls of the store that have failed, by method. Refusals that belong to its contract are none.")
+	p.family("belfry_store_errors_total", Counter, "Calls of the store that have failed, by method. Refusals that belong to its contract are none.")
 	for _, call := range methods {
-		p.sample("", float64(m.calls[call].errors.Load()), "method", call)
+		p.sample(float64(m.calls[call].errors.Load()), "method", call)
 	}
 }
 
