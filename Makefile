@@ -38,9 +38,9 @@ TORTURE  ?= 5m
 REPORT   ?= torture-report
 ARGS     ?= next '30 2 * * 1-5' --tz Europe/Berlin
 
-# bench/, packaging/, test/kubernetes/, test/openapi/, test/signin/, test/xxl/ and torture/ are modules of their own, so that the libraries that they
+# bench/, packaging/, test/kubernetes/, test/openapi/, test/signin/, test/telemetry/, test/xxl/ and torture/ are modules of their own, so that the libraries that they
 # compare, pack or check with never become Belfry's dependencies.
-MODULES := . $(patsubst %/go.mod,%,$(wildcard bench/go.mod bench/etcdcron/go.mod packaging/go.mod test/kubernetes/go.mod test/openapi/go.mod test/signin/go.mod test/xxl/go.mod torture/go.mod))
+MODULES := . $(patsubst %/go.mod,%,$(wildcard bench/go.mod bench/etcdcron/go.mod packaging/go.mod test/kubernetes/go.mod test/openapi/go.mod test/signin/go.mod test/telemetry/go.mod test/xxl/go.mod torture/go.mod))
 GOFMT    = "$$($(GO) env GOROOT)/bin/gofmt"
 TOOL     = $(GO) tool -modfile="$(CURDIR)/tools/go.mod"
 
@@ -250,6 +250,7 @@ test-long: ## all that can be made longer, for some hours
 	$(MAKE) cluster DATABASE=etcd FLOWS=2000 FAULTS=180 BEATS=64
 	$(MAKE) cluster DATABASE=redis FLOWS=2000 FAULTS=180 BEATS=64
 	$(GO) -C test/kubernetes test -timeout 2h -count=1 -v -tags control -run 'OnARealControlPlane$$' . # builds Kubernetes, ten minutes
+	$(GO) -C test/telemetry test -timeout 1h -count=1 -v -tags long . # builds the Collector
 	BELFRY_XXL=10000 BELFRY_DATABASE=postgres,mariadb,etcd,redis $(GO) -C test/xxl test -timeout 3h -count=1 -v -tags servers -run '^TestThreeNodes$$' .
 	BELFRY_ROLLING=2m $(GO_TEST) -count=1 -v -tags servers -run '^TestNoTickIsLost' ./test/programs
 	$(MAKE) sim HOURS=10000 NODE_HOURS=1000
