@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/cli/checkout"
 )
 
 const (
@@ -40,24 +41,22 @@ func (ask *applyFlags) checkWatch() error {
 	return nil
 }
 
-// reading is what the files say at a moment.
+// reading is what a source says at a moment.
 type reading struct {
 	*validation
 	request client.Apply
 	err     error
 	sum     [sha256.Size]byte
+	commit  checkout.Commit // of a repository
+	absent  bool            // the source was not reached, and err says why: what it said before is still so
 }
 
 // look reads the files.
 func (ask *sources) look(env Env, namespace string) (r reading) {
-	if r.validation, r.err = readFiles(env, ask.files, ask.recursive); r.err == nil {
-		r.request, r.err = r.validation.request(namespace)
-	}
-	if r.err != nil {
+	if r.read(env, ask, namespace); r.err != nil {
 		r.sum = sha256.Sum256([]byte(r.err.Error()))
 		return r
 	}
-	r.request.Owner, r.request.Prune = ask.owner, ask.prune
 	hash := sha256.New()
 	for _, d := range r.request.Documents {
 		hash.Write(append(d.RawMessage, '\n'))
@@ -69,8 +68,25 @@ func (ask *sources) look(env Env, namespace string) (r reading) {
 	return r
 }
 
-// watch applies the files whenever they change, until it is interrupted. After a mistake the jobs stay
-// as the last good files had them.
+// read reads the files into the reading.
+func (r *reading) read(env Env, ask *sources, namespace string) {
+	if r.validation, r.err = readFiles(env, ask.files, ask.recursive); r.err == nil {
+		r.request, r.err = r.validation.request(namespace)
+	}
+	r.request.Owner, r.request.Prune = ask.owner, ask.prune
+}
+
+// following applies a source whenever it changes. After a mistake the jobs stay as the last good state had them.
+type following struct {
+	look  func(ctx context.Context) reading
+	every time.Duration
+	twice bool             // nothing is applied before two readings in a row are the same
+	hurry <-chan os.Signal // asks for a reading at once
+	// ended receives how an attempt to apply ended: applied, or err.
+	ended func(r *reading, applied client.Applied, err error)
+}
+
+// watch follows files until it is interrupted.
 func watch(cmd *cobra.Command, env Env, ask applyFlags, every time.Duration) error {
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -79,62 +95,103 @@ func watch(cmd *cobra.Command, env Env, ask applyFlags, every time.Duration) err
 		return err
 	}
 	env.tell("watching %s; an interrupt ends it\n", shortList(ask.files))
+	f := following{
+		look:  func(context.Context) reading { return ask.look(env, server.namespace) },
+		every: every, twice: true,
+		ended: func(*reading, client.Applied, error) {},
+	}
+	f.run(ctx, cmd, server)
+	return nil
+}
+
+// run follows the source until the context ends.
+func (f *following) run(ctx context.Context, cmd *cobra.Command, server *remote) {
+	env := server.env
 	var (
 		before, settled [sha256.Size]byte // of the last reading, and of the one that was applied or refused
 		said            string            // about the settled one
+		away            string            // why the source is not reached
 		wait            time.Duration     // until it is tried again
 		due             time.Time
 	)
-	for tick := time.NewTicker(every); ; {
-		r := ask.look(env, server.namespace)
+	for ctx.Err() == nil {
+		r := f.look(ctx)
 		isNew := r.sum != settled
-		if r.sum == before && (isNew || wait > 0 && !env.Now().Before(due)) {
+		switch {
+		case ctx.Err() != nil:
+			return
+		case r.absent:
+			away = tellOnce(env, cmd, asFailure(r.err), away)
+		case (r.sum == before || !f.twice) && (isNew || wait > 0 && !env.Now().Before(due)):
 			if isNew {
 				settled, wait, said = r.sum, 0, ""
 			}
-			again, err := ask.applyReading(ctx, env, server, r)
-			if err != nil && ctx.Err() == nil {
-				if f := asFailure(err); f.Error() != said {
-					said = f.Error()
-					f.report(env, cmd)
-					env.tell("the jobs stay as they are\n")
+			applied, again, err := server.applyReading(ctx, &r)
+			if ctx.Err() == nil {
+				f.ended(&r, applied, err)
+				if err != nil {
+					said = tellOnce(env, cmd, asFailure(err), said)
 				}
 			}
-			if wait = min(max(2*wait, every), watchAgainMax); !again {
+			if wait = min(max(2*wait, min(f.every, watchEvery)), watchAgainMax); !again {
 				wait = 0
 			}
 			due = env.Now().Add(wait)
 		}
-		before = r.sum
-		select {
-		case <-ctx.Done():
-			tick.Stop()
-			return nil
-		case <-tick.C:
+		if !r.absent {
+			before, away = r.sum, ""
 		}
+		f.rest(ctx, wait)
 	}
 }
 
-// applyReading applies what the files say, and reports whether another try may succeed with the same files.
-func (ask *sources) applyReading(ctx context.Context, env Env, server *remote, r reading) (again bool, err error) {
-	if r.err != nil {
-		return false, r.err
+// tellOnce reports a failure unless it was said before, and returns what has been said.
+func tellOnce(env Env, cmd *cobra.Command, f *failure, said string) string {
+	if f.Error() != said {
+		f.report(env, cmd)
+		env.tell("the jobs stay as they are\n")
 	}
-	if r.judge(env.Now()); len(r.problems) > 0 {
-		return false, r.mistaken(env, nil)
+	return f.Error()
+}
+
+// rest waits for the next reading. wait is the time until another try, 0 for none.
+func (f *following) rest(ctx context.Context, wait time.Duration) {
+	pause := f.every
+	if wait > 0 {
+		pause = min(pause, wait)
 	}
-	applied, err := server.Apply(ctx, r.request)
-	if err != nil {
-		return true, r.placed(env, server.refused(err))
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	case <-f.hurry:
 	}
-	if server.local {
-		warnOfMissing(r.documents, applied)
+}
+
+// applyReading applies what a source says, and reports whether another try may succeed with the same.
+func (r *remote) applyReading(ctx context.Context, now *reading) (applied client.Applied, again bool, err error) {
+	env := r.env
+	if now.err != nil {
+		return applied, false, now.err
+	}
+	if now.judge(env.Now()); len(now.problems) > 0 {
+		return applied, false, now.mistaken(env, nil)
+	}
+	if applied, err = r.Apply(ctx, now.request); err != nil {
+		return applied, true, now.placed(env, r.refused(err))
+	}
+	if r.local {
+		warnOfMissing(now.documents, applied)
 	}
 	warn(env, applied)
-	n := len(applied.Results)
-	applied.Results = slices.DeleteFunc(applied.Results, func(r client.ApplyResult) bool { return r.Result == client.Unchanged })
+	changed := applied
+	changed.Results = slices.DeleteFunc(slices.Clone(applied.Results), func(r client.ApplyResult) bool { return r.Result == client.Unchanged })
 	var text bytes.Buffer
-	applyText(&text, env, applied)
-	env.tell("%s applied: %d changed\n", counted(n, "document"), len(applied.Results))
-	return false, write(env, text.Bytes())
+	applyText(&text, env, changed)
+	if now.commit.Hash != "" {
+		env.tell("commit %s: ", commitName(now.commit))
+	}
+	env.tell("%s applied: %d changed\n", counted(len(applied.Results), "document"), len(changed.Results))
+	return applied, false, write(env, text.Bytes())
 }

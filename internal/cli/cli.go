@@ -35,6 +35,9 @@ type Env struct {
 	StdinIsTerminal  bool
 	StdoutIsTerminal bool
 	StderrIsTerminal bool
+
+	// root is the folder that files of strangers must not leave; nil for those of the user.
+	root *os.Root
 }
 
 // System returns the [Env] of this process.
@@ -62,6 +65,14 @@ func (env Env) path(name string) string {
 		return name
 	}
 	return filepath.Join(env.Dir, name)
+}
+
+// open opens a file that a person or a document has named.
+func (env Env) open(name string) (*os.File, error) {
+	if env.root != nil {
+		return env.root.Open(name)
+	}
+	return os.Open(env.path(name))
 }
 
 // Run runs the command that args name, without the name of the program, and
@@ -135,6 +146,7 @@ belfry next '30 2 * * 1-5' --tz Europe/Berlin`,
 		newStore(env),
 		newApply(env),
 		newDiff(env),
+		newSync(env),
 		newExport(env),
 		newCrontab(env),
 		newExec(env),

@@ -38,6 +38,7 @@ var conflicts = []ending{
 	{command: "crontab import", before: []string{"crontab", "import", "jobs.cron", "--apply", "--owner", "us"}, args: []string{"jobs.cron", "--apply", "--owner", "them"}, says: "belong to another owner"},
 	{command: "kubernetes import", before: []string{"kubernetes", "import", "cronjobs.yaml", "--apply", "--owner", "us"}, args: []string{"cronjobs.yaml", "--apply", "--owner", "them"}, says: "belong to another owner"},
 	{command: "dkron import", before: []string{"dkron", "import", "dkron.json", "--apply", "--owner", "us"}, args: []string{"dkron.json", "--apply", "--owner", "them"}, says: "belong to another owner"},
+	{command: "sync", before: []string{"apply", "-f", "synced.yaml", "--owner", "us"}, args: []string{"file://{dir}/repository", "--once", "--owner", "them"}, says: "belong to another owner"},
 	{command: "backup", args: []string{"jobs.yaml"}, says: "exists"},
 	{command: "restore", args: []string{"jobs.yaml"}, says: "in use|exists|uses"},
 	{command: "job create", args: []string{"a", "--", "true"}, says: "job default/a already exists"},
@@ -135,6 +136,7 @@ func exitBench(t *testing.T) *bench {
 	b.write("paused.yaml", "kind: hook\nname: deploy\njob: a\nfrom: standard\nsecret: hook_deploy\npaused: true\n")
 	b.write("more.yaml", "kind: executors\nname: orders\naddresses: [http://10.0.0.5:9999, http://10.0.0.6:9999]\n")
 	b.write("louder.yaml", "kind: channel\nname: ops\nto: {teams: {url: {file: teams}}}\nrules: [{events: [failed, missed]}]\n")
+	b.write("synced.yaml", "name: synced\nrun: {shell: \"true\"}\n")
 	b.write("user.yaml", "name: user\nschedule: {cron: \"@daily\", only: [off]}\nrun: {shell: \"true\"}\n")
 	b.write("failing.yaml", "name: failing\nrun: {shell: \"exit 3\"}\npolicy: {overlap: allow}\n")
 	b.write("slow.yaml", "name: slow-too\nrun: {shell: \"sleep 60\"}\npolicy: {overlap: allow, kill_grace: 1s}\n")

@@ -295,7 +295,7 @@ func (v *validation) read(env Env, file string) error {
 	if file == "-" {
 		shown = "<stdin>"
 	} else {
-		opened, err := os.Open(env.path(file))
+		opened, err := env.open(file)
 		if err != nil {
 			return unreadable(file, err)
 		}
@@ -316,7 +316,7 @@ func (v *validation) read(env Env, file string) error {
 	if err == nil && len(documents) == 0 {
 		v.problems = append(v.problems, reason.Problem(job.Problem{File: shown}, phrase.FileEmpty))
 	}
-	err = job.InlineCalendars(documents, func(name string) (io.ReadCloser, error) { return os.Open(env.path(name)) })
+	err = job.InlineCalendars(documents, func(name string) (io.ReadCloser, error) { return env.open(name) })
 	v.documents = append(v.documents, documents...)
 	return v.note(err)
 }

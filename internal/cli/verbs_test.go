@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -139,6 +140,7 @@ var verbs = map[string]verb{
 	"session end":          {args: []string{"sso:ann@example.com", "--yes"}, absent: []string{"sso:ann@example.com", "--yes"}, unrun: "it needs a person who has signed in, see TestAnAdministratorEndsSessionsOfAPerson"},
 	"session list":         {reads: true},
 	"badge list":           {reads: true},
+	"sync":                 {args: []string{"file://{dir}/repository", "--once"}},
 	"token create":         {args: []string{"t{n}", "--role", "viewer"}},
 	"token list":           {},
 	"token reset":          {unrun: "it needs a server that is stopped, see token.txtar"},
@@ -209,6 +211,7 @@ func newBench(t *testing.T) *bench {
 	b.write("xxl_job.sql", "CREATE TABLE xxl_job_group (id int, app_name text, address_type int); INSERT INTO xxl_job_group VALUES (1, 'shop', 0);\n"+
 		"CREATE TABLE xxl_job_info (id int, job_group int, executor_handler text, glue_type text, trigger_status int, executor_route_strategy text, executor_block_strategy text);\n"+
 		"INSERT INTO xxl_job_info VALUES (1, 1, 'sync', 'BEAN', 0, 'FIRST', 'SERIAL_EXECUTION');\n")
+	repositoryWith(t, filepath.Join(b.dir, "repository"), "synced.yaml", "name: synced\nrun: {shell: \"true\"}\n")
 	b.write("jobs.cron", "0 9 * * * echo hello\n")
 	b.write("cronjobs.yaml", "kind: CronJob\nmetadata: {name: of-kubernetes}\nspec: {schedule: '0 9 * * *', jobTemplate: {spec: {template: {spec: {containers: [{image: busybox}]}}}}}\n")
 	b.write("dkron.json", `{"name": "of-dkron", "schedule": "@manually", "executor": "shell", "executor_config": {"command": "true"}}`)
@@ -237,6 +240,21 @@ func newBench(t *testing.T) *bench {
 		}
 		if time.Now().After(deadline) {
 			t.Fatalf("the server does not answer:\n%s", log.String())
+		}
+	}
+}
+
+// repositoryWith makes a git repository with a file in its only commit.
+func repositoryWith(t *testing.T, dir, name, text string) {
+	t.Helper()
+	if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"init", "--quiet", "--initial-branch=main"}, {"add", "--all"}, {"commit", "--quiet", "-m", "Jobs"}} {
+		cmd := exec.Command("git", append([]string{"-c", "user.name=Ann", "-c", "user.email=ann@example.com"}, args...)...)
+		cmd.Dir = dir
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("git %q: %v\n%s", args, err, out)
 		}
 	}
 }
@@ -303,7 +321,7 @@ func (b *bench) command(name string, args []string) []string {
 		case "{flow}", "{flow}/ask":
 			arg = strings.ReplaceAll(arg, "{flow}", b.flow())
 		}
-		words = append(words, strings.ReplaceAll(arg, "{n}", fmt.Sprint(b.n)))
+		words = append(words, strings.NewReplacer("{n}", fmt.Sprint(b.n), "{dir}", b.dir).Replace(arg))
 	}
 	return words
 }

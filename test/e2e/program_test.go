@@ -67,6 +67,7 @@ var calls = []call{
 	{"validate", "-f {path}/jobs.yaml", 0},
 	{"apply", "-f {path}/jobs.yaml", 0},
 	{"diff", "-f {path}/changed.yaml", 1},
+	{"sync", "file://{path}/repository --once", 0},
 	{"exec", "--job pinged --spool {path}/spool -- true", 0},
 	{"export", "", 0},
 	{"crontab import", "{path}/crontab --format user --apply", 0},
@@ -213,6 +214,20 @@ func TestEachCommandOfTheProgramAsPeopleTypeIt(t *testing.T) {
 	} {
 		if err := os.WriteFile(filepath.Join(path, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
+		}
+	}
+	repository := filepath.Join(path, "repository")
+	for _, args := range []string{"init --quiet", "add --all", "-c user.name=ann -c user.email=ann@example.com commit --quiet -m Jobs"} {
+		if err := os.MkdirAll(repository, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(repository, "synced.yaml"), []byte("name: synced\nrun: {shell: \"true\"}\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command("git", strings.Fields(args)...)
+		cmd.Dir = repository
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("git %s: %v\n%s", args, err, out)
 		}
 	}
 	helps := helptest.Commands(func(words []string) string {

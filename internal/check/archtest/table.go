@@ -260,6 +260,7 @@ var table = map[string]line{
 		testImports: []string{"store/memory", "internal/check/logtest"},
 		testModules: []string{"go.uber.org/goleak"},
 	},
+	"internal/cli/checkout": {}, // it runs git, and knows neither jobs nor servers
 	"internal/cli/wrap": {
 		// The part of belfry exec outside the command line.
 		imports:     []string{"client", "job", "internal/remote/spool"},
@@ -481,7 +482,7 @@ var table = map[string]line{
 	"internal/cli": {
 		imports: []string{"internal/phrase",
 			"internal/cli/doctor", "history/mongo", "cron", "job", "store", "store/etcd", "store/postgres", "store/sqlite", "executor/shell", "client", "internal/server/assistant",
-			"internal/server/auth", "internal/server/health", "internal/server/config", "internal/cli/crontab", "internal/cli/dkron", "internal/cli/kubernetes", "internal/remote/kube", "internal/decide/flow", "internal/server/i18n", "internal/node", "internal/server/notify", "internal/sys/parallel", "internal/decide/preview", "internal/reason", "internal/node/secret", "internal/server", "internal/sys/spelling", "internal/cli/storecopy", "internal/cli/systemd", "internal/node/watchdog", "internal/node/worker", "internal/cli/wrap", "internal/cli/xxlmysql", "internal/cli/xxltables",
+			"internal/server/auth", "internal/server/health", "internal/server/config", "internal/cli/checkout", "internal/cli/crontab", "internal/cli/dkron", "internal/cli/kubernetes", "internal/remote/kube", "internal/decide/flow", "internal/server/i18n", "internal/node", "internal/server/notify", "internal/sys/parallel", "internal/decide/preview", "internal/reason", "internal/node/secret", "internal/server", "internal/sys/spelling", "internal/cli/storecopy", "internal/cli/systemd", "internal/node/watchdog", "internal/node/worker", "internal/cli/wrap", "internal/cli/xxlmysql", "internal/cli/xxltables",
 		},
 		testImports: []string{"internal/check/helptest", "internal/check/kubetest", "internal/check/logtest"},
 		modules:     []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term", "go.yaml.in/yaml/v3"},
