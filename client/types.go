@@ -84,6 +84,16 @@ type Apply struct {
 	Prune     bool       `json:"prune,omitempty" doc:"Delete the jobs with the mark of the owner that are not among the documents."`
 	DryRun    bool       `json:"dry_run,omitempty" doc:"Check all and say what would happen, and change nothing."`
 	Diff      bool       `json:"diff,omitempty" doc:"Say of what changes which lines do."`
+	Source    *Commit    `json:"source,omitempty" doc:"The commit of a repository that has the documents. It needs an owner, whose jobs show it."`
+}
+
+// Commit is a commit of a repository that a client follows.
+type Commit struct {
+	URL     string   `json:"url" minLength:"1" maxLength:"1024" doc:"The address of the repository, without user and password."`
+	Branch  string   `json:"branch,omitempty" maxLength:"255" doc:"The branch, if it is not the default one."`
+	Commit  string   `json:"commit" pattern:"^[0-9a-f]{7,64}$" doc:"The hash of the commit."`
+	Files   []string `json:"files,omitempty" maxItems:"10000" doc:"The file of each document in the repository, in the order of the documents."`
+	Mistake string   `json:"mistake,omitempty" maxLength:"2000" doc:"Why the client cannot apply the commit. Then nothing is applied or deleted, whatever the documents are, and the mistake needs attention until a request of the owner succeeds."`
 }
 
 // body encodes the request like encoding/json, but copies the documents without parsing
@@ -385,11 +395,12 @@ type Hint struct {
 
 // Attention is a problem that needs a person.
 type Attention struct {
-	Kind     AttentionKind   `json:"kind" enum:"failing,late,slow,paused,barred,occurrence,approval,node_silent,clock_off,node,store,alarms" doc:"What it is: runs of a job that failed in a row; runs that are due and do not start; a run that takes much longer than usual; a job that Belfry has paused; a job that no live node may run; an occurrence that was lost, run twice or started early; a step of a flow that waits for a person; a node that is no longer heard of; a node whose clock is off; a node with a setting or a machine that a person should change; a store that a node cannot write, or whose history is behind or away; channels whose last delivery failed."`
+	Kind     AttentionKind   `json:"kind" enum:"failing,late,slow,paused,barred,occurrence,approval,node_silent,clock_off,node,store,alarms,source" doc:"What it is: runs of a job that failed in a row; runs that are due and do not start; a run that takes much longer than usual; a job that Belfry has paused; a job that no live node may run; an occurrence that was lost, run twice or started early; a step of a flow that waits for a person; a node that is no longer heard of; a node whose clock is off; a node with a setting or a machine that a person should change; a store that a node cannot write, or whose history is behind or away; channels whose last delivery failed; a repository whose last commit was not applied."`
 	Severity Severity        `json:"severity" enum:"bad,warning" doc:"How urgent it is."`
 	Job      string          `json:"job,omitempty" doc:"The job, namespace/name."`
 	Run      job.ID          `json:"run,omitzero" doc:"The latest run that shows it."`
 	Node     string          `json:"node,omitempty" doc:"The node."`
+	Source   string          `json:"source,omitempty" doc:"The owner of the jobs that a repository has."`
 	Channel  string          `json:"channel,omitempty" doc:"The channel, namespace/name: of several the one that failed last."`
 	Count    int             `json:"count,omitempty" doc:"How many runs it is about, or channels."`
 	Since    time.Time       `json:"since,omitzero" doc:"Since when, as far back as was looked."`
@@ -414,11 +425,12 @@ type Snooze struct {
 	AnotherCause bool      `json:"another_cause,omitempty" doc:"It comes back when the fingerprint of its cause changes or, without one, its text in more than numbers."`
 }
 
-// AttentionRequest names a job, a node or the channels with a problem, and a mark for it.
+// AttentionRequest names a job, a node, the channels or a repository with a problem, and a mark for it.
 type AttentionRequest struct {
 	Job          string    `json:"job,omitempty" maxLength:"257" doc:"The job, namespace/name."`
 	Node         string    `json:"node,omitempty" maxLength:"128" doc:"The name of the node."`
 	Channels     bool      `json:"channels,omitempty" doc:"The channels that do not deliver."`
+	Source       string    `json:"source,omitempty" maxLength:"128" doc:"The owner of the jobs of a repository."`
 	Until        time.Time `json:"until,omitzero" doc:"Of a snooze: until this instant."`
 	NextVersion  bool      `json:"next_version,omitempty" doc:"Of a snooze: until the definition of the job changes."`
 	AnotherCause bool      `json:"another_cause,omitempty" doc:"Of a snooze: until the fingerprint of its cause changes."`
@@ -442,6 +454,7 @@ const (
 	AttentionNode       AttentionKind = "node"
 	AttentionStore      AttentionKind = "store"
 	AttentionAlarms     AttentionKind = "alarms"
+	AttentionSource     AttentionKind = "source"
 )
 
 // Severity is how urgent an [Attention] is.

@@ -26,9 +26,9 @@ func newAttention(env Env) *cobra.Command {
 		Long: `Show what needs attention, the worst first: jobs whose latest runs failed, runs that
 are due and do not start or take much longer than usual, jobs that were paused after
 failures, jobs that no live node may run, silent nodes, nodes whose clock is off,
-warnings of nodes about their settings, and channels that do not deliver. Jobs that fail
-with the same error stand below the worst of them. At most 100 things are shown, what is
-snoozed last.
+warnings of nodes about their settings, channels that do not deliver, and repositories
+whose last commit has a mistake. Jobs that fail with the same error stand below the worst
+of them. At most 100 things are shown, what is snoozed last.
 
 The exit code is 0 whatever is found.`,
 		Example: "belfry attention\nbelfry attention -n shop\nbelfry attention -o json",
@@ -65,6 +65,9 @@ func attentionTable(w io.Writer, env Env, list []client.Attention) {
 		about := orDash(a.Job)
 		if a.Channel != "" {
 			about = "channel " + a.Channel
+		}
+		if a.Source != "" {
+			about = "jobs of " + a.Source
 		}
 		if a.Node != "" {
 			about = cmp.Or(a.Job, "node "+a.Node)

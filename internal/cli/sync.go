@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -32,6 +33,8 @@ const (
 	gitTokenMax = 1024
 	// statusTextMax is the longest description of a commit status at GitHub, in characters.
 	statusTextMax = 140
+	// mistakeMax is the longest mistake that a server takes, in characters: of three bytes they are within its bound.
+	mistakeMax = 600
 )
 
 // syncFlags are the flags of belfry sync.
@@ -115,6 +118,9 @@ func followRepository(cmd *cobra.Command, env Env, ask syncFlags, address string
 		ended: func(r *reading, applied client.Applied, err error) {
 			if failed := ask.writeStatus(env, r, applied, err); failed != nil {
 				env.tell("%v\n", failed)
+			}
+			if failed := tellMistake(ctx, server, r, err); failed != nil {
+				env.tell("the server does not show the mistake: %v\n", failed)
 			}
 		},
 	}
@@ -231,6 +237,11 @@ func (ask *syncFlags) lookAt(env Env, repository *checkout.Repository, namespace
 			of.files, of.recursive = []string{name}, true
 			r.readBelow(env, dir, &of, namespace)
 		}
+		r.request.Owner = ask.owner // of files that cannot be read, too
+		r.request.Source = &client.Commit{URL: repository.Address.String(), Branch: repository.Branch, Commit: commit.Hash}
+		for i := range r.request.Documents {
+			r.request.Source.Files = append(r.request.Source.Files, filepath.ToSlash(r.documents[i].File))
+		}
 		last = r
 		return r
 	}
@@ -244,6 +255,23 @@ func (r *reading) readBelow(env Env, dir string, ask *sources, namespace string)
 	defer env.root.Close()
 	env.Dir = dir
 	r.read(env, ask, namespace)
+}
+
+// tellMistake shows at the server that a commit has a mistake, unless the server itself is the cause.
+func tellMistake(ctx context.Context, server *remote, r *reading, err error) error {
+	if err == nil || isOfServer(err) {
+		return nil
+	}
+	from := *r.request.Source
+	from.Files, from.Mistake = nil, shortened(r.mistake(err), mistakeMax)
+	_, err = server.Apply(ctx, client.Apply{Documents: []client.Document{}, Owner: r.request.Owner, Source: &from})
+	return err
+}
+
+// isOfServer reports whether an attempt failed at the server, and not by a mistake in the commit.
+func isOfServer(err error) bool {
+	f := asFailure(err)
+	return f.code == ExitUnreachable || f.code == ExitNotAllowed || f.problem != nil && f.problem.Status >= http.StatusInternalServerError
 }
 
 // commitName is a commit as it is shown: its hash and the first line of its message.
@@ -275,7 +303,7 @@ func (ask *syncFlags) writeStatus(env Env, r *reading, applied client.Applied, e
 	s := commitStatus{Commit: r.commit.Hash, State: "success", Time: env.Now().UTC().Truncate(time.Second)}
 	if s.Description = fmt.Sprintf("%s applied", counted(len(applied.Results), "document")); err != nil {
 		s.State, s.Description = "failure", r.mistake(err)
-		if f := asFailure(err); f.code == ExitUnreachable || f.problem != nil && f.problem.Status >= 500 {
+		if isOfServer(err) {
 			s.State = "error"
 		}
 	}

@@ -14,7 +14,7 @@ import (
 
 // Cluster checks what a server knows of its cluster, whose nodes are given.
 func Cluster(ctx context.Context, server *Server, nodes []client.Node, c config.Server, now time.Time) []Finding {
-	list := []Finding{rolesOf(nodes), barredJobs(ctx, server), occurrences(ctx, server), openSecrets(ctx, server), countsOfHistory(ctx, server, now)}
+	list := []Finding{rolesOf(nodes), barredJobs(ctx, server), repositories(ctx, server), occurrences(ctx, server), openSecrets(ctx, server), countsOfHistory(ctx, server, now)}
 	return append(list, channelsOf(ctx, server, c)...)
 }
 
@@ -65,6 +65,23 @@ func barredJobs(ctx context.Context, server *Server) Finding {
 		f.Status, f.Found = Wrong, "no live node may run "+strings.Join(names[:min(len(names), namedMax)], ", ")
 		if more := len(names) - namedMax; more > 0 {
 			f.Found += fmt.Sprintf(" and %d more", more)
+		}
+	}
+	return f
+}
+
+// repositories names those whose last commit was not applied.
+func repositories(ctx context.Context, server *Server) Finding {
+	f := Finding{Check: "repositories", Status: Well, Found: "each that is followed has its last commit applied"}
+	page, err := server.Attention(ctx, "")
+	if err != nil {
+		f.Status, f.Found = Note, "not checked: "+server.Refused(err).Error()
+		return f
+	}
+	for i := range page.Items {
+		if a := &page.Items[i]; a.Kind == client.AttentionSource {
+			f.Status, f.Found, f.Do = Wrong, a.Text, "correct the file in the repository: the next commit is applied as a whole"
+			return f
 		}
 	}
 	return f

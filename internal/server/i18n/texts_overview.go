@@ -18,6 +18,7 @@ var overviewTexts = []text{
 	{"overview.retry_all", "Retry all {n}", "重试全部 {n} 个"},
 	{"overview.with_version", "since v{v}", "自 v{v} 起"},
 	{"overview.alarms", "the alarm path", "告警通道"},
+	{"overview.sources", "{count} repository|{count} repositories", "{count} 个仓库"},
 	{"overview.alarms_fail", "Alarms do not arrive: {n} channel fails|Alarms do not arrive: {n} channels fail", "告警无法送达：{n} 个渠道失败"},
 	{"overview.node", "node {name}", "节点 {name}"},
 	{"overview.since", "since {when}", "自 {when} 起"},
@@ -83,6 +84,7 @@ var overviewTexts = []text{
 	{"need.clock_off", "{text}", "时钟偏差（{text}）"},
 	{"need.node", "{text}", "节点需要处理：{text}"},
 	{"need.store", "{text}", "存储异常（{text}）"},
+	{"need.source", "{text}", "{text}"},
 
 	{"first.lead", "Nothing is scheduled yet.", "还没有安排任何任务。"},
 	{"first.under", "Paste a line of a crontab, and see what it means.", "粘贴一行 crontab，查看其含义。"},

@@ -32,6 +32,7 @@ type applyStore interface {
 	DeleteJob(ctx context.Context, d store.DeleteJob) error
 	recallStore
 	kindStore
+	sourceStore
 }
 
 // Documents applies documents to the store.
@@ -85,6 +86,14 @@ func (d *Documents) Apply(ctx context.Context, who Caller, request client.Apply)
 	if request.Prune && request.Owner == "" {
 		return client.Applied{}, WrongField("owner", phrase.Missing, phrase.PruneNeedsOwner)
 	}
+	if request.Source != nil {
+		if err := d.checkSource(ctx, who, &request); err != nil {
+			return client.Applied{}, err
+		}
+		if request.Source.Mistake != "" {
+			return client.Applied{DryRun: request.DryRun, Results: []client.ApplyResult{}}, d.mistaken(ctx, who, &request)
+		}
+	}
 	const many = 100 // the fewest documents for it
 	if len(request.Documents) >= many {
 		defer garbage.NeedRoom()()
@@ -115,19 +124,18 @@ func (d *Documents) Apply(ctx context.Context, who Caller, request client.Apply)
 	if err := d.warnOfBarred(ctx, steps); err != nil {
 		return client.Applied{}, err
 	}
+	if request.Source == nil {
+		if err := d.warnOfSources(ctx, steps); err != nil {
+			return client.Applied{}, err
+		}
+	}
 	if request.Diff {
 		if err := diffAll(steps); err != nil {
 			return client.Applied{}, err
 		}
 	}
 	if !request.DryRun {
-		if ctx, err = grouped(ctx); err != nil {
-			return client.Applied{}, err
-		}
-		if err := d.writeAll(ctx, who, steps); err != nil {
-			return client.Applied{}, err
-		}
-		if err := d.nameUnreleased(ctx, steps); err != nil {
+		if err := d.carryOut(ctx, who, steps, &request); err != nil {
 			return client.Applied{}, err
 		}
 	}
@@ -136,6 +144,21 @@ func (d *Documents) Apply(ctx context.Context, who Caller, request client.Apply)
 		applied.Results[i] = s.result
 	}
 	return applied, nil
+}
+
+// carryOut writes the changes, and of which commit the jobs are by then.
+func (d *Documents) carryOut(ctx context.Context, who Caller, steps []*step, request *client.Apply) error {
+	ctx, err := grouped(ctx)
+	if err != nil {
+		return err
+	}
+	if err := d.writeAll(ctx, who, steps); err != nil {
+		return err
+	}
+	if err := d.nameUnreleased(ctx, steps); err != nil || request.Source == nil {
+		return err
+	}
+	return d.appliedSource(ctx, who, request.Owner, request.Source, steps)
 }
 
 // warnOfAbsent warns of jobs that follow missing ones, or ones that are deleted. They may be

@@ -79,6 +79,7 @@ func (s *Attention) List(ctx context.Context, who Caller, namespace string) ([]c
 	for _, find := range []func() ([]client.Attention, error){
 		func() ([]client.Attention, error) { return s.ofAlarms(ctx, who, namespace) },
 		func() ([]client.Attention, error) { return s.ofNodes(ctx) },
+		func() ([]client.Attention, error) { return s.ofSources(ctx, of) },
 		func() ([]client.Attention, error) { return s.occurrences(ctx, of, now) },
 		func() ([]client.Attention, error) { return s.late(ctx, of, now) },
 		func() ([]client.Attention, error) { return s.slow(ctx, running, now) },

@@ -26,6 +26,7 @@ type jobStore interface {
 	DeleteJob(ctx context.Context, d store.DeleteJob) error
 	RestoreJob(ctx context.Context, r store.RestoreJob) (*store.Job, error)
 	auditStore
+	sourceStore
 	Attempts(ctx context.Context, q store.HistoryQuery) ([]store.Record, store.RecordRef, error)
 	Recent(ctx context.Context, jobs []job.ID, n int) ([][]store.Record, error)
 	recallStore
@@ -128,7 +129,14 @@ func (s *Jobs) showAt(ctx context.Context, j *store.Job, filled bool, at time.Ti
 	if err != nil {
 		return client.Document{}, err
 	}
-	return s.documentOf(ctx, j, filled, at, last[0], live)
+	shown, err := s.shownOf(ctx, j, filled, at, last[0], live)
+	if err != nil {
+		return client.Document{}, err
+	}
+	if shown.Status.Source, err = s.sourceOf(ctx, j); err != nil {
+		return client.Document{}, err
+	}
+	return client.DocumentOf(job.Document{Job: shown})
 }
 
 // documentOf returns a job with its next occurrence after a moment and its last run, given
@@ -323,7 +331,11 @@ func (s *Jobs) put(ctx context.Context, who Caller, p store.PutJob, old *store.J
 	if j.Definition.Version == before {
 		out.Result = client.Unchanged
 	}
-	out.Warnings, err = s.warnOfUpstreams(ctx, j.Definition)
+	if out.Warnings, err = s.warnOfUpstreams(ctx, j.Definition); err != nil {
+		return out, err
+	}
+	ofSource, err := s.warnOfSource(ctx, j)
+	out.Warnings = append(out.Warnings, ofSource...)
 	return out, err
 }
 

@@ -61,6 +61,8 @@ func subjectOf(a *client.Attention) string {
 	switch {
 	case a.Kind == client.AttentionAlarms:
 		return "channels"
+	case a.Kind == client.AttentionSource:
+		return "source " + a.Source
 	case a.Job != "":
 		return "job " + a.Job
 	}
@@ -288,17 +290,26 @@ func (s *Attention) of(ctx context.Context, who Caller, subject string) ([]clien
 
 // subject checks what a request is about, and returns it with its name in the audit.
 func (s *Attention) subject(who Caller, r client.AttentionRequest) (subject, object string, err error) {
+	named := 0
+	for _, is := range []bool{r.Job != "", r.Node != "", r.Channels, r.Source != ""} {
+		if is {
+			named++
+		}
+	}
 	switch {
-	case r.Job != "" && r.Node == "" && !r.Channels:
+	case named != 1:
+	case r.Job != "":
 		namespace, _, found := strings.Cut(r.Job, "/")
 		if !found {
 			return "", "", WrongParameter("job", phrase.NotFullName)
 		}
 		return "job " + r.Job, r.Job, who.MayIn(Operate, namespace)
-	case r.Job == "" && r.Node != "" && !r.Channels:
+	case r.Node != "":
 		return "node " + r.Node, r.Node, who.MayIn(Operate, "")
-	case r.Job == "" && r.Node == "" && r.Channels:
+	case r.Channels:
 		return "channels", "channels", who.MayIn(Operate, "")
+	default:
+		return "source " + r.Source, r.Source, who.MayIn(Operate, "")
 	}
 	return "", "", WrongParameter("job", phrase.Missing, phrase.OneSubject)
 }

@@ -23,6 +23,7 @@ func TestTheSentenceNeverHidesAlarmsThatDoNotArrive(t *testing.T) {
 		{[]client.Attention{job}, "One job needs you. Everything else is as it should be."},
 		{[]client.Attention{alarms, job}, "One job and the alarm path need you."},
 		{[]client.Attention{job, asleep(alarms)}, "One job needs you."},
+		{[]client.Attention{{Kind: client.AttentionSource, Source: "git"}, job}, "One job and one repository need you. Everything else is as it should be."},
 		{[]client.Attention{asleep(job)}, "Nothing needs you but what is snoozed."},
 		{[]client.Attention{asleep(alarms), asleep(job)}, "Nothing needs you but what is snoozed, and alarms do not arrive."},
 	} {

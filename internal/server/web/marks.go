@@ -13,6 +13,9 @@ import (
 // channelsSubject stands for the channels where a form names what a problem is about.
 const channelsSubject = "channels"
 
+// sourcesSubject stands before the owner of the jobs of a repository: names of nodes have no spaces.
+const sourcesSubject = "source "
+
 // morning is the hour at which a snooze until the morning ends.
 const morning = 9
 
@@ -21,6 +24,8 @@ func subjectOf(a *client.Attention) string {
 	switch {
 	case a.Kind == client.AttentionAlarms:
 		return channelsSubject
+	case a.Source != "":
+		return sourcesSubject + a.Source
 	case a.Job != "":
 		return a.Job
 	}
@@ -34,6 +39,8 @@ func (p *page) marking() client.AttentionRequest {
 	switch {
 	case about == channelsSubject:
 		r.Channels = true
+	case strings.HasPrefix(about, sourcesSubject):
+		r.Source = strings.TrimPrefix(about, sourcesSubject)
 	case strings.Contains(about, "/"):
 		r.Job = about
 	default:

@@ -53,7 +53,7 @@ const (
 )
 
 // auditActions are offered as filters.
-var auditActions = []string{"job", "job.create", "job.change", "job.delete", "job.restore", "job.pause", "job.resume", "run", "run.hand", "run.cancel", "run.backfill", "calendar", "pool", "window", "hook", "channel", "executors", "secret", "node", "token"}
+var auditActions = []string{"job", "job.create", "job.change", "job.delete", "job.restore", "job.pause", "job.resume", "run", "run.hand", "run.cancel", "run.backfill", "calendar", "pool", "window", "hook", "source", "channel", "executors", "secret", "node", "token"}
 
 func (s *site) audit(p *page) error {
 	l := p.layout("audit.title", "audit")

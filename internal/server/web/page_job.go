@@ -266,7 +266,7 @@ func (s *site) jobRuns(p *page) error {
 	if err := s.summary(p, &v); err != nil {
 		return err
 	}
-	v.Policy = p.policy(h.job)
+	v.Policy = append(p.policy(h.job), p.source(h)...)
 	if v.Links, err = s.links(p, h.job); err != nil {
 		return err
 	}
@@ -427,6 +427,20 @@ func (p *page) policy(j *job.Job) []fact {
 	}
 	if owner := j.Labels[service.OwnerLabel]; owner != "" {
 		list = append(list, fact{Name: p.T("job.owner"), Value: clean(owner)})
+	}
+	return list
+}
+
+// source says which commit of a repository the job is of.
+func (p *page) source(h *jobHead) (list []fact) {
+	if h.job.Status == nil || h.job.Status.Source == nil {
+		return nil
+	}
+	from := h.job.Status.Source
+	commit := from.Commit[:min(len(from.Commit), 7)]
+	list = append(list, fact{Name: p.T("job.source"), Value: clean(strings.TrimSpace(p.T("job.source_at", "url", from.URL, "commit", commit, "file", from.File)))})
+	if from.Edited {
+		list = append(list, fact{Name: p.T("job.edited"), Value: p.T("job.edited_since", "commit", commit), Link: changeAddress(h.Address, h.job.Version, from.Version)})
 	}
 	return list
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"html/template"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -313,11 +314,13 @@ func (p *page) lead(list []client.Attention) string {
 	case len(list) == 0:
 		return p.T("overview.all_snoozed")
 	}
-	jobs, nodes, alarms := map[string]bool{}, map[string]bool{}, false
+	jobs, nodes, sources, alarms := map[string]bool{}, map[string]bool{}, map[string]bool{}, false
 	for i := range list {
 		switch a := &list[i]; {
 		case a.Kind == client.AttentionAlarms:
 			alarms = true
+		case a.Source != "":
+			sources[a.Source] = true
 		case a.Job != "":
 			jobs[a.Job] = true
 		case a.Node != "":
@@ -334,7 +337,10 @@ func (p *page) lead(list []client.Attention) string {
 	if len(nodes) > 0 {
 		parts = append(parts, p.T("overview.nodes", "n", len(nodes), "count", p.spelled(len(nodes))))
 	}
-	n := len(jobs) + len(nodes)
+	if len(sources) > 0 {
+		parts = append(parts, p.T("overview.sources", "n", len(sources), "count", p.spelled(len(sources))))
+	}
+	n := len(jobs) + len(nodes) + len(sources)
 	if alarms {
 		n++
 	}
@@ -417,6 +423,9 @@ func (p *page) need(a *client.Attention) need {
 		n.State.Icon, n.Address, n.Open = "bell", "/notifications", "/notifications"
 		n.Name = p.T("overview.alarms_fail", "n", a.Count)
 		n.Text = a.Channel + ": " + clean(p.reason(a.TextArgs.Reason(a.Text, a.TextCode)))
+	case client.AttentionSource:
+		n.Name, n.Address = a.Source, "/jobs?"+url.Values{"q": {"label:" + service.OwnerLabel + "=" + a.Source}}.Encode()
+		n.Open = n.Address
 	case client.AttentionNodeSilent, client.AttentionClockOff, client.AttentionNode, client.AttentionStore:
 		n.State.Icon, n.Name = "nodes", p.T("overview.node", "name", p.site.host(a.Node))
 		n.Address = "/nodes#" + a.Node

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/cron"
 	"github.com/belfry-cron/belfry/internal/decide/engine"
 	"github.com/belfry-cron/belfry/internal/decide/forecast"
@@ -25,6 +26,13 @@ func (w *world) put(text string) {
 	list, err := job.Decode("", []byte(text))
 	w.must(err)
 	_, err = store.PutOne(w.t.Context(), w.store, store.PutJob{Definition: list[0].Job, IfVersion: store.AnyVersion, Actor: "wei"})
+	w.must(err)
+}
+
+// apply applies documents.
+func (w *world) apply(request client.Apply) {
+	w.t.Helper()
+	_, err := w.documents.Apply(w.t.Context(), service.Caller{Name: "belfry sync", Role: store.RoleAdmin}, request)
 	w.must(err)
 }
 
@@ -128,6 +136,32 @@ func TestTheJobNamesItsOwner(t *testing.T) {
 	if body := b.ask("GET", "/jobs/cal/free", nil).Body.String(); strings.Contains(body, "Owner") {
 		t.Error("a job without an owner shows one")
 	}
+}
+
+func TestPagesShowTheRepositoryOfAJobAndMistakesInIt(t *testing.T) {
+	w := newWorld(t)
+	from := client.Commit{URL: "https://git.example.com/<team>", Commit: "4be0643f1d98573b97caeca7aad8e5bf0a0c10a9", Files: []string{"jobs/a & b.yaml"}}
+	document := client.Document{RawMessage: []byte(`{"namespace": "cal", "name": "synced", "run": {"shell": "true"}}`)}
+	w.apply(client.Apply{Documents: []client.Document{document}, Owner: "git", Source: &from})
+	b := w.login("ann")
+	b.shows("/jobs/cal/synced", "<dt>From git</dt><dd class=\"\">https://git.example.com/&lt;team&gt; @ 4be0643 jobs/a &amp; b.yaml")
+	if body := b.page("/jobs/cal/synced"); strings.Contains(body, "Changed by hand") {
+		t.Error("a job as the commit has it is changed by hand")
+	}
+	b.shows("/", "Everything is as it should be.")
+	w.put("namespace: cal\nname: synced\nlabels: {belfry/owner: git}\nrun: {shell: 'false'}\n")
+	b.shows("/jobs/cal/synced", "<dt>Changed by hand</dt>", "since 4be0643: the next commit sets it back", "/jobs/cal/synced/definition?version=2&amp;since=1")
+	from.Files, from.Commit, from.Mistake = nil, "5be0643f1d98573b97caeca7aad8e5bf0a0c10a9", "jobs/a.yaml:1: unknown <field>"
+	w.apply(client.Apply{Documents: []client.Document{}, Owner: "git", Source: &from})
+	w.now = w.now.Add(time.Minute) // the frame of pages is cached
+	b.shows("/", "One repository needs you.", "commit 5be0643 of https://git.example.com/&lt;team&gt; is not applied, and the jobs stay as of 4be0643: jobs/a.yaml:1: unknown &lt;field&gt;",
+		`href="/jobs?q=label%3Abelfry%2Fowner%3Dgit"`, `name="about" value="source git"`)
+	if answer := b.send("/attention/take", "about", "source git"); answer.Code != http.StatusSeeOther {
+		t.Errorf("it is taken with %d", answer.Code)
+	}
+	w.now = w.now.Add(time.Minute)
+	b.shows("/", "ann has it")
+	b.shows("/audit?action=source", "did not apply a commit to the jobs of", "commits of repositories")
 }
 
 func TestTheJobNamesWhatItFollowsAndItsFollowers(t *testing.T) {

@@ -28,10 +28,12 @@ type world struct {
 	sessions *auth.Sessions
 	pages    http.Handler
 	ids      int
-	node     job.ID
-	failed   job.ID
-	running  job.ID
-	flow     job.ID // it waits for an answer, and for a signal
+	// documents applies documents as the API does.
+	documents *service.Documents
+	node      job.ID
+	failed    job.ID
+	running   job.ID
+	flow      job.ID // it waits for an answer, and for a signal
 }
 
 func newWorld(t *testing.T) *world {
@@ -52,6 +54,7 @@ func (w *world) serve(c service.Config) {
 	c.Tokens, c.Now = w.tokens, w.clock
 	s, err := service.New(c)
 	w.must(err)
+	w.documents = s.Documents
 	w.pages, err = web.Handler(web.Config{Service: web.ServiceOf(s), Tokens: w.tokens, Sessions: w.sessions, Node: "ber-1", Version: "test", Now: w.clock})
 	w.must(err)
 }

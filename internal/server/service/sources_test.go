@@ -1,0 +1,187 @@
+package service
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+const (
+	commitOne = "1111111111111111111111111111111111111111"
+	commitTwo = "2222222222222222222222222222222222222222"
+)
+
+// commit is a request with the jobs of a commit, by pairs of name and command.
+func commit(hash, mistake string, pairs ...string) client.Apply {
+	r := client.Apply{Documents: []client.Document{}, Owner: "git", Prune: true, Source: &client.Commit{URL: "https://git.example.com/jobs", Commit: hash, Mistake: mistake}}
+	for i := 0; i < len(pairs); i += 2 {
+		r.Documents = append(r.Documents, client.Document{RawMessage: fmt.Appendf(nil, `{"name": %q, "run": {"shell": %q}}`, pairs[i], pairs[i+1])})
+		r.Source.Files = append(r.Source.Files, "jobs/"+pairs[i]+".yaml")
+	}
+	return r
+}
+
+// sourceShown returns the source that a job shows.
+func sourceShown(t *testing.T, s *Service, name string) *job.Source {
+	t.Helper()
+	d, _, err := s.Jobs.Get(t.Context(), admin, Name{"default", name}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j, err := d.Job()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return j.Status.Source
+}
+
+func TestJobsShowTheCommitTheyAreOf(t *testing.T) {
+	b := newBench(t)
+	s := b.serviceOn(Config{})
+	b.put(s, `{"name": "own", "run": {"shell": "true"}}`)
+	apply := func(r client.Apply) client.Applied {
+		t.Helper()
+		applied, err := s.Documents.Apply(t.Context(), admin, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return applied
+	}
+	apply(commit(commitOne, "", "a", "echo 1", "b", "true"))
+	want := job.Source{URL: "https://git.example.com/jobs", Commit: commitOne, File: "jobs/a.yaml", Version: 1}
+	if got := sourceShown(t, s, "a"); got == nil || *got != want {
+		t.Errorf("the job is from %+v, want %+v", got, want)
+	}
+	if got := sourceShown(t, s, "own"); got != nil {
+		t.Errorf("a job of no repository is from %+v", got)
+	}
+
+	// A pause is no difference to the file, and a change by hand is.
+	if _, err := s.Jobs.Pause(t.Context(), admin, Name{"default", "a"}, client.PauseRequest{}, Expect{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := sourceShown(t, s, "a"); got.Edited {
+		t.Errorf("after a pause it is %+v", got)
+	}
+	draft, err := ReadDraft([]byte(`{"name": "a", "run": {"shell": "echo 2"}, "labels": {"belfry/owner": "git"}}`), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed, err := s.Jobs.Put(t.Context(), admin, Name{"default", "a"}, draft, Expect{})
+	if err != nil || !strings.Contains(strings.Join(changed.Warnings, "\n"), "at 1111111: the next commit sets this change back") {
+		t.Errorf("a change by hand warns %q (%v)", changed.Warnings, err)
+	}
+	if got := sourceShown(t, s, "a"); !got.Edited || got.Version != 1 {
+		t.Errorf("after a change by hand it is %+v", got)
+	}
+	byHand := commit(commitOne, "", "b", "false")
+	byHand.Source, byHand.Prune = nil, false
+	if applied := apply(byHand); !strings.Contains(strings.Join(applied.Results[0].Warnings, "\n"), "sets this change back") {
+		t.Errorf("an apply by hand warns %q", applied.Results[0].Warnings)
+	}
+	apply(commit(commitTwo, "", "a", "echo 1"))
+	if got := sourceShown(t, s, "a"); got.Edited || got.Commit != commitTwo {
+		t.Errorf("after the next commit it is %+v", got)
+	}
+	audit, err := s.Audit.List(t.Context(), admin, client.AuditQuery{Object: "git", Action: "source"})
+	if err != nil || len(audit.Items) != 2 || audit.Items[0].Action != "source.apply" || audit.Items[0].Detail != "commit 2222222 of https://git.example.com/jobs" {
+		t.Errorf("the audit has %+v (%v)", audit.Items, err)
+	}
+}
+
+func TestAMistakeOfACommitNeedsAttention(t *testing.T) {
+	b := newBench(t)
+	s := b.serviceOn(Config{})
+	apply := func(who Caller, r client.Apply) (client.Applied, error) {
+		return s.Documents.Apply(t.Context(), who, r)
+	}
+	found := func(who Caller, namespace string) []client.Attention {
+		t.Helper()
+		list, err := s.Attention.List(t.Context(), who, namespace)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return list
+	}
+	if _, err := apply(admin, commit(commitOne, "", "a", "true")); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the same mistake again changes nothing
+		if applied, err := apply(admin, commit(commitTwo, "jobs/a.yaml:2:1: nothing: unknown field")); err != nil || len(applied.Results) != 0 {
+			t.Fatalf("a mistake is answered with %+v, %v", applied, err)
+		}
+	}
+	if _, _, err := s.Jobs.Get(t.Context(), admin, Name{"default", "a"}, false); err != nil {
+		t.Errorf("a commit with a mistake and without documents prunes: %v", err)
+	}
+	list := found(admin, "")
+	if len(list) != 1 || list[0].Kind != client.AttentionSource || list[0].Source != "git" || list[0].Severity != client.SeverityBad ||
+		list[0].Text != "commit 2222222 of https://git.example.com/jobs is not applied, and the jobs stay as of 1111111: jobs/a.yaml:2:1: nothing: unknown field" {
+		t.Errorf("what needs attention is %+v", list)
+	}
+	if n := len(found(admin, "default")); n != 1 {
+		t.Errorf("the namespace of its jobs has %d problems", n)
+	}
+	if n := len(found(admin, "other")); n != 0 {
+		t.Errorf("another namespace has %d problems", n)
+	}
+	if audit, err := s.Audit.List(t.Context(), admin, client.AuditQuery{Object: "git", Action: "source.refuse"}); err != nil || len(audit.Items) != 1 {
+		t.Errorf("the audit has %+v (%v)", audit.Items, err)
+	}
+	if marked, err := s.Attention.Take(t.Context(), admin, client.AttentionRequest{Source: "git"}); err != nil || len(marked) != 1 || marked[0].TakenBy != admin.Name {
+		t.Errorf("it is taken as %+v (%v)", marked, err)
+	}
+	elsewhere := Caller{Name: "ops", Role: store.RoleAdmin, Namespace: "other"}
+	if _, err := apply(elsewhere, commit(commitTwo, "nothing")); err == nil {
+		t.Error("a token of another namespace changes what is known of the source")
+	}
+	if got := found(admin, ""); len(got) != 1 || !strings.HasSuffix(got[0].Text, "unknown field") {
+		t.Errorf("by a token of another namespace it becomes %+v", got)
+	}
+	if _, err := apply(admin, commit(commitOne, "", "a", "true")); err != nil {
+		t.Fatal(err)
+	}
+	if list := found(admin, ""); len(list) != 0 {
+		t.Errorf("after a later commit there is %+v", list)
+	}
+}
+
+func TestSourcesThatCannotBeAreRefused(t *testing.T) {
+	b := newBench(t)
+	s := b.serviceOn(Config{})
+	for want, change := range map[string]func(*client.Apply){
+		"owner":        func(r *client.Apply) { r.Owner, r.Prune = "", false },
+		"source.files": func(r *client.Apply) { r.Source.Files = append(r.Source.Files, "x") },
+	} {
+		r := commit(commitOne, "", "a", "true")
+		change(&r)
+		_, err := s.Documents.Apply(t.Context(), admin, r)
+		if e := ErrorOf(err); err == nil || len(e.Errors) != 1 || e.Errors[0].Path != want && e.Errors[0].Pointer != "/"+strings.ReplaceAll(want, ".", "/") {
+			t.Errorf("%s: %+v", want, err)
+		}
+	}
+	dry := commit(commitTwo, "a mistake")
+	dry.DryRun = true
+	if _, err := s.Documents.Apply(t.Context(), admin, dry); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := s.Attention.List(t.Context(), admin, ""); err != nil || len(list) != 0 {
+		t.Errorf("a dry run leaves %+v (%v)", list, err)
+	}
+	large := commit(commitOne, "")
+	for i := range 4000 { // too many for the note of files
+		name := fmt.Sprintf("job-with-a-name-of-some-length-%04d", i)
+		large.Documents = append(large.Documents, client.Document{RawMessage: fmt.Appendf(nil, `{"name": %q, "run": {"shell": "true"}}`, name)})
+		large.Source.Files = append(large.Source.Files, "jobs/"+name+".yaml")
+	}
+	if _, err := s.Documents.Apply(t.Context(), admin, large); err != nil {
+		t.Fatal(err)
+	}
+	if got := sourceShown(t, s, "job-with-a-name-of-some-length-0007"); got == nil || got.Commit != commitOne || got.File != "" || got.Edited {
+		t.Errorf("a job of many is from %+v", got)
+	}
+}
