@@ -181,6 +181,9 @@ func (s *Scheduler) open(ctx context.Context) (*service.Service, error) {
 	if err != nil {
 		return nil, errors.Join(err, opened.Close())
 	}
+	if store.IsPooled(opened) {
+		s.settings.log.Info("the store is behind a connection pooler: each transaction brings its settings, and hints of other programs are polled for")
+	}
 	s.store, s.service = opened, svc
 	return svc, nil
 }

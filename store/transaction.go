@@ -11,3 +11,13 @@ type Transactional interface {
 	// Noted receives when such a note may have been committed, in databases that notify their clients.
 	Noted() <-chan struct{}
 }
+
+// Pooled is the additional contract of a store whose database may be behind a connection pooler, where
+// it polls instead of being notified.
+type Pooled interface{ Pooled() bool }
+
+// IsPooled reports whether a store is behind a connection pooler.
+func IsPooled(s Store) bool {
+	p, ok := s.(Pooled)
+	return ok && p.Pooled()
+}

@@ -66,6 +66,9 @@ func OpenStore(ctx context.Context, c config.Server, o StoreOptions) (s store.St
 	if err != nil {
 		return nil, &StoreError{err}
 	}
+	if store.IsPooled(s) {
+		o.Log.Info("the store is behind a connection pooler: each transaction brings its settings, and hints of other servers are polled for")
+	}
 	return s, nil
 }
 

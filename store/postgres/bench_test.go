@@ -18,3 +18,12 @@ func BenchmarkLife(b *testing.B) {
 		return open(b, p.Schema(), Options{LookAhead: time.Hour})
 	}, p.CPU)
 }
+
+// The same behind PgBouncer in transaction mode.
+func BenchmarkLifeBehindAPooler(b *testing.B) {
+	p := servers.StartPostgres(b)
+	pooler := p.StartPgbouncer(b, "transaction")
+	storetest.Life(b, func(b testing.TB) store.Store {
+		return open(b, pooler.Through(p.Schema()), Options{LookAhead: time.Hour})
+	}, p.CPU)
+}

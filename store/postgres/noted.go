@@ -23,7 +23,8 @@ func (s *Store) schemaName(ctx context.Context) (string, error) {
 	s.place.mu.Lock()
 	defer s.place.mu.Unlock()
 	if s.place.schema == "" {
-		if err := s.d.pool.QueryRow(ctx, "select current_schema").Scan(&s.place.schema); err != nil {
+		err := s.d.ask(ctx, func(a asker) error { return a.QueryRow(ctx, "select current_schema").Scan(&s.place.schema) })
+		if err != nil {
 			return "", brief(err)
 		}
 	}

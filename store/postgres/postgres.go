@@ -16,7 +16,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"net/url"
 	"slices"
@@ -92,8 +91,11 @@ var settings = map[string]string{
 	"enable_mergejoin":  "off",
 	// The trigger of the table active lets a connection without it end the caching of runs that it
 	// writes: that of an earlier version, or of a person.
-	"belfry.caches": "1",
+	cachesSetting: "1",
 }
+
+// cachesSetting is the setting of connections whose processes write job_state.cached_by.
+const cachesSetting = "belfry.caches"
 
 // Open opens a database by its address, postgres://user@host/name?parameters, and
 // brings its schema up to date. Beside the parameters of libpq it takes schema, and
@@ -103,21 +105,27 @@ func Open(ctx context.Context, address string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !o.InUse {
-		if err = d.suits(ctx); err == nil {
+	return d.open(ctx, o)
+}
+
+// open opens the store of a database, and closes that if it cannot.
+func (d *database) open(ctx context.Context, o Options) (*Store, error) {
+	err := d.findPooler(ctx)
+	if err == nil && !o.InUse {
+		if err = d.hasLetters(ctx); err == nil {
 			err = d.migrate(ctx)
 		}
-		if err != nil {
-			_ = d.Close()
-			return nil, fmt.Errorf("open %s: %w", d.name, unreached(err))
-		}
+	}
+	if err != nil {
+		_ = d.Close()
+		return nil, fmt.Errorf("open %s: %w", d.name, d.unreached(err))
 	}
 	within, cancel := context.WithTimeout(ctx, openMax)
 	defer cancel()
 	s, err := sqldb.Open(within, d, o)
 	if err != nil {
 		_ = d.Close()
-		return nil, fmt.Errorf("open %s: %w", d.name, unreached(err))
+		return nil, fmt.Errorf("open %s: %w", d.name, d.unreached(err))
 	}
 	return &Store{Store: s, d: d}, nil
 }
@@ -128,6 +136,14 @@ type database struct {
 	lines  lines
 	name   string // names the database in messages, without a password
 	schema string // "" for the server's default
+
+	// Behind a pooler each transaction begins with the statement set, whose arguments are settings.
+	pooled   bool
+	set      string
+	settings []any
+	// polledUntil is when the last announcement of a node that polls for notices ends, in nanoseconds
+	// since 1970.
+	polledUntil atomic.Int64
 
 	era        atomic.Int64
 	statements sync.Map // prepared texts by the texts of package sqldb
@@ -145,9 +161,12 @@ func connect(ctx context.Context, address string) (*database, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := d.suits(ctx); err != nil {
+	if err = d.findPooler(ctx); err == nil {
+		err = d.hasLetters(ctx)
+	}
+	if err != nil {
 		_ = d.Close()
-		return nil, fmt.Errorf("open %s: %w", d.name, unreached(err))
+		return nil, fmt.Errorf("open %s: %w", d.name, d.unreached(err))
 	}
 	return d, nil
 }
@@ -180,12 +199,17 @@ func dial(ctx context.Context, address string) (*database, error) {
 		_, cause, _ := strings.Cut(err.Error(), "`: ")
 		return nil, &AddressError{Cause: errors.New(cause)}
 	}
+	if !query.Has("pool_max_conns") {
+		config.MaxConns = connections
+	}
+	return dialWith(ctx, config, schema)
+}
+
+// dialWith makes the pool of a configuration, whose settings are kept.
+func dialWith(ctx context.Context, config *pgxpool.Config, schema string) (d *database, err error) {
 	c := config.ConnConfig
 	if c.ConnectTimeout == 0 {
 		c.ConnectTimeout = connectMax
-	}
-	if !query.Has("pool_max_conns") {
-		config.MaxConns = connections
 	}
 	for name, value := range settings {
 		if _, isSet := c.RuntimeParams[name]; !isSet {
@@ -197,7 +221,7 @@ func dial(ctx context.Context, address string) (*database, error) {
 	}
 	// All statements are prepared, and have binary results.
 	c.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
-	d := &database{schema: schema, writings: map[writing][]*written{}, name: fmt.Sprintf("postgres://%s/%s", net.JoinHostPort(c.Host, fmt.Sprint(c.Port)), c.Database)}
+	d = &database{schema: schema, writings: map[writing][]*written{}, name: fmt.Sprintf("postgres://%s/%s", net.JoinHostPort(c.Host, fmt.Sprint(c.Port)), c.Database)}
 	d.lines.open = map[*line]bool{}
 	c.DialFunc = d.lines.watch(c.DialFunc)
 	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
@@ -205,24 +229,17 @@ func dial(ctx context.Context, address string) (*database, error) {
 		return useArrays(ctx, conn)
 	}
 	if d.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
-		return nil, fmt.Errorf("open %s: %w", d.name, unreached(err))
+		return nil, fmt.Errorf("open %s: %w", d.name, d.unreached(err))
 	}
 	return d, nil
 }
 
-// suits reports whether the server can be used as it is.
-func (d *database) suits(ctx context.Context) error {
-	if err := d.seesSettings(ctx, slices.Collect(maps.Keys(d.pool.Config().ConnConfig.RuntimeParams))); err != nil {
-		return err
-	}
-	return d.hasLetters(ctx)
-}
-
 // unreached marks an error of opening a database that may be reachable later as an outage. A wrong
 // password or database is a mistake of the configuration.
-func unreached(err error) error {
+func (d *database) unreached(err error) error {
 	var pgErr *pgconn.PgError
 	switch {
+	case d.pooled && isOfPooler(err):
 	case errors.As(err, &pgErr):
 		// cannot_connect_now, too_many_connections, the codes of a server that stops, and those of one
 		// that is slow: query_canceled, lock_not_available, idle_in_transaction_session_timeout.
@@ -235,23 +252,11 @@ func unreached(err error) error {
 	return &failure{err, store.ErrAway}
 }
 
-// seesSettings reports whether the server has received the settings of a connection. Poolers refuse
-// or drop them: then the tables would be in another schema, and a frozen process would hold its
-// locks.
-func (d *database) seesSettings(ctx context.Context, names []string) error {
-	const instead = "the address must be that of the database itself, and not of a connection pooler such as PgBouncer"
-	var lost []string
-	err := d.pool.QueryRow(ctx, "select coalesce(array_agg(name order by name), '{}') from pg_settings where name = any($1) and source <> 'client'", names).Scan(&lost)
+// isOfPooler reports whether an error is a pooler's own: those about connections. They end the
+// connection, and what it was about may have been done.
+func isOfPooler(err error) bool {
 	var pgErr *pgconn.PgError
-	if errors.As(err, &pgErr) && (pgErr.Code == "08P01" || pgErr.Code == "42P05" || pgErr.Code == "26000") {
-		// protocol_violation: it refuses them. duplicate_prepared_statement and
-		// invalid_sql_statement_name: a session is not always on the same connection.
-		return fmt.Errorf("%w: %s", brief(err), instead)
-	}
-	if err == nil && len(lost) > 0 {
-		err = fmt.Errorf("settings of the connection do not reach the server (%s): %s", strings.Join(lost, ", "), instead)
-	}
-	return brief(err)
+	return errors.As(err, &pgErr) && strings.HasPrefix(pgErr.Code, "08")
 }
 
 // hasLetters reports whether the database accepts all Unicode. If not, it would refuse a batch of
@@ -265,14 +270,12 @@ func (d *database) hasLetters(ctx context.Context) error {
 	return err
 }
 
-// KeepsNotices implements [sqldb.DB].
-func (d *database) KeepsNotices() bool { return false }
-
 // Alone implements [sqldb.DB].
 func (d *database) Alone() bool { return false }
 
-// Caches implements [sqldb.DB].
-func (d *database) Caches() bool { return true }
+// Caches implements [sqldb.DB]. Behind a pooler a failover that loses commits leaves the connections as
+// they are, and what is cached would be newer than the rows.
+func (d *database) Caches() bool { return !d.pooled }
 
 // Lateral implements [sqldb.DB]. A statement opens all parts of history.
 func (d *database) Lateral() bool { return true }
@@ -298,49 +301,10 @@ func (d *database) Close() error {
 	return nil
 }
 
-// channel is the channel for notices between nodes. It is the same in each schema of a
-// database: listeners filter by the payload, which begins with the schema.
-const channel = "belfry"
-
-// Notify implements [sqldb.DB].
-func (d *database) Notify(ctx context.Context, payload string) error {
-	_, err := d.pool.Exec(ctx, "select pg_notify($1, current_schema || ' ' || $2)", channel, payload)
-	return brief(err)
-}
-
-// Listen implements [sqldb.DB], on a separate connection.
-func (d *database) Listen(ctx context.Context, begun func(), do func(payload string)) error {
-	conn, err := pgx.ConnectConfig(ctx, d.pool.Config().ConnConfig)
-	if err != nil {
-		return brief(err)
-	}
-	defer func() { //nolint:contextcheck // ctx has ended by then
-		end, cancel := context.WithTimeout(context.Background(), rollbackMax)
-		defer cancel()
-		_ = conn.Close(end) // nothing is lost with it
-	}()
-	var schema string
-	if err := conn.QueryRow(ctx, "select current_schema").Scan(&schema); err != nil {
-		return err
-	}
-	if _, err := conn.Exec(ctx, "listen "+channel); err != nil {
-		return err
-	}
-	begun()
-	for {
-		heard, err := conn.WaitForNotification(ctx)
-		if err != nil {
-			return err
-		}
-		if payload := heard.Payload; len(payload) > len(schema) && payload[:len(schema)+1] == schema+" " {
-			do(payload[len(schema)+1:])
-		}
-	}
-}
-
 // isNetwork reports whether an error is about the connection and not about the content.
 func isNetwork(err error) bool {
 	var network net.Error
-	return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
+	var hook *hookError
+	return errors.As(err, &network) || errors.As(err, &hook) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
 		errors.Is(err, context.DeadlineExceeded) || pgconn.Timeout(err)
 }

@@ -52,7 +52,7 @@ func (d *database) tryMigrate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return pgx.BeginFunc(ctx, d.pool, func(t pgx.Tx) error {
+	return d.transact(ctx, func(t pgx.Tx) error {
 		within, cancel := context.WithTimeout(ctx, openMax)
 		defer cancel()
 		var server int
@@ -180,7 +180,7 @@ func (d *database) dropPart(ctx context.Context, name string) error {
 
 // inTable runs a statement that changes the parts of history. It gives up rather than block others.
 func (d *database) inTable(ctx context.Context, statement string) error {
-	return pgx.BeginFunc(ctx, d.pool, func(t pgx.Tx) error {
+	return d.transact(ctx, func(t pgx.Tx) error {
 		if _, err := t.Exec(ctx, "select pg_advisory_xact_lock($1)", int64(partsLock)); err != nil {
 			return err
 		}
@@ -196,11 +196,15 @@ func partName(from int64) string { return time.Unix(0, from).UTC().Format("histo
 
 // parts returns the names of the parts of history.
 func (d *database) parts(ctx context.Context) (map[string]bool, error) {
-	found, err := d.pool.Query(ctx, "select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid where i.inhparent = 'history'::regclass")
-	if err != nil {
-		return nil, err
-	}
-	names, err := pgx.CollectRows(found, pgx.RowTo[string])
+	var names []string
+	err := d.ask(ctx, func(a asker) error {
+		found, err := a.Query(ctx, "select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid where i.inhparent = 'history'::regclass")
+		if err != nil {
+			return err
+		}
+		names, err = pgx.CollectRows(found, pgx.RowTo[string])
+		return err
+	})
 	parts := map[string]bool{}
 	for _, name := range names {
 		parts[name] = true

@@ -25,6 +25,7 @@ type tx struct {
 	db    *database
 	conn  *pgxpool.Conn
 	queue *pgx.Batch
+	begin int // number of statements that begin it
 	// sent is set once the transaction has begun on the server.
 	sent bool
 }
@@ -36,6 +37,10 @@ func (d *database) begin(ctx context.Context, statement string) (sqldb.Tx, error
 	}
 	t := &tx{db: d, conn: conn, queue: &pgx.Batch{}}
 	t.queue.Queue(statement)
+	if d.pooled {
+		t.queue.Queue(d.set, d.settings...)
+	}
+	t.begin = t.queue.Len()
 	return t, nil
 }
 
@@ -51,11 +56,16 @@ func (d *database) Snapshot(ctx context.Context) (sqldb.Tx, error) {
 
 // send sends pending statements, and reads all answers except the answers of a number of
 // statements at the end.
-func (t *tx) send(ctx context.Context, answers int) (pgx.BatchResults, error) {
+func (t *tx) send(ctx context.Context, asked int) (answers, error) {
 	n := t.queue.Len()
-	results := t.conn.SendBatch(ctx, t.queue)
+	var results answers
+	if t.db.pooled {
+		results = sendUnprepared(ctx, t.conn.Conn(), t.queue)
+	} else {
+		results = t.conn.SendBatch(ctx, t.queue)
+	}
 	t.queue, t.sent = &pgx.Batch{}, true
-	for range n - answers {
+	for range n - asked {
 		if _, err := results.Exec(); err != nil {
 			_ = results.Close() // says the same
 			return nil, fault(err)
@@ -119,7 +129,7 @@ func first(b *sqldb.Batch, column int) any {
 
 // Commit implements [sqldb.Tx].
 func (t *tx) Commit(ctx context.Context) (unknown bool, err error) {
-	if !t.sent && t.queue.Len() == 1 {
+	if !t.sent && t.queue.Len() == t.begin {
 		return false, nil // nothing but the beginning was sent
 	}
 	t.queue.Queue("commit")
@@ -131,7 +141,7 @@ func (t *tx) Commit(ctx context.Context) (unknown bool, err error) {
 	if err != nil {
 		// An error from the server means that it was not done.
 		var pgErr *pgconn.PgError
-		return !errors.As(err, &pgErr), err
+		return !errors.As(err, &pgErr) || isOfPooler(err), err
 	}
 	t.conn.Release()
 	t.conn = nil
@@ -156,8 +166,8 @@ func (t *tx) Rollback() {
 
 // rows are the rows of the last statements of a batch.
 type rows struct {
-	results pgx.BatchResults // nil once they are closed
-	left    int              // number of statements after this one
+	results answers // nil once they are closed
+	left    int     // number of statements after this one
 	list    pgx.Rows
 	fields  []pgconn.FieldDescription
 	values  [][]byte
@@ -197,8 +207,11 @@ func (r *rows) Close() {
 	if r.results == nil {
 		return
 	}
-	r.list.Close()
-	err := r.list.Err()
+	var err error
+	if r.list != nil {
+		r.list.Close()
+		err = r.list.Err()
+	}
 	if closed := r.results.Close(); err == nil {
 		err = closed
 	}
@@ -455,6 +468,9 @@ func (d *database) Fault(err error) sqldb.Fault {
 			// admin_shutdown, crash_shutdown, cannot_connect_now, idle_session_timeout,
 			// idle_in_transaction_session_timeout, transaction_timeout, a standby,
 			// feature_not_supported: a cached plan whose result has changed.
+			return sqldb.Broken
+		}
+		if d.pooled && isOfPooler(err) {
 			return sqldb.Broken
 		}
 		return sqldb.Final

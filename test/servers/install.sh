@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what the tests start and this machine lacks, if this user may: Debian's PostgreSQL, MariaDB,
-# Redis, Chromium, fonts for it, cron, Podman and Docker, Node.js, and what makes a Debian to install packages in. It says first what
+# Installs what the tests start and this machine lacks, if this user may: Debian's PostgreSQL, PgBouncer,
+# MariaDB, Redis, Chromium, fonts for it, cron, Podman and Docker, Node.js, and what makes a Debian to install packages in. It says first what
 # it installs, why, and how large that is.
 #
 #   install.sh            install what is missing
@@ -16,6 +16,7 @@ has() { command -v "$1" >/dev/null || [ -x "$root/usr/sbin/$1" ]; }
 font() { command -v fc-list >/dev/null && fc-list "$@" | grep -q .; }
 
 compgen -G "$root/usr/lib/postgresql/*/bin/postgres" >/dev/null || has postgres || needs postgresql 'the stores on PostgreSQL'
+has pgbouncer || needs pgbouncer 'the stores on PostgreSQL behind a connection pooler'
 has mariadbd || needs mariadb-server 'the stores on MySQL and MariaDB, and XXL-JOB'
 has redis-server || needs redis-server 'the stores on Redis'
 has chromium-headless-shell || has chromium || has chromium-browser || has google-chrome || needs chromium-headless-shell 'the pages of the web UI'

@@ -39,7 +39,7 @@ func machine(t *testing.T, aptGet string) (run func(args ...string) (string, err
 	}, calls
 }
 
-const missing = "postgresql mariadb-server chromium-headless-shell podman runc netavark uidmap docker.io busybox-static spin gcc libc6-dev python3 nodejs debootstrap minisign"
+const missing = "postgresql pgbouncer mariadb-server chromium-headless-shell podman runc netavark uidmap docker.io busybox-static spin gcc libc6-dev python3 nodejs debootstrap minisign"
 
 func TestMissingPackagesAreNamedAndNothingIsInstalled(t *testing.T) {
 	run, calls := machine(t, "")
@@ -118,7 +118,7 @@ func makeOn(t *testing.T, target, deps string) string {
 
 func TestMakeTestLeavesTheMachineAsItIs(t *testing.T) {
 	out := makeOn(t, "test", "no")
-	if strings.Contains(out, "install.sh\n") || !strings.Contains(out, "Missing: postgresql mariadb-server") || !strings.Contains(out, "Left out are the tests with the build tag servers") {
+	if strings.Contains(out, "install.sh\n") || !strings.Contains(out, "Missing: postgresql pgbouncer mariadb-server") || !strings.Contains(out, "Left out are the tests with the build tag servers") {
 		t.Errorf("with DEPS=no it runs\n%s", out)
 	}
 	for _, target := range []string{"test-working", "test-waiting", "test-modules"} {

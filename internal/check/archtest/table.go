@@ -461,7 +461,7 @@ var table = map[string]line{
 			"internal/decide/engine", "internal/decide/timer",
 			"internal/server/auth", "internal/sys/clock", "internal/node", "internal/node/output", "internal/node/unreported", "internal/remote", "internal/server/service",
 		},
-		testImports: []string{"belfrytest", "store/memory", "store/sqlite", "internal/remote/host", "internal/server/auth", "internal/server/httpapi", "internal/server/service"},
+		testImports: []string{"belfrytest", "store/memory", "store/postgres", "store/sqlite", "test/servers", "internal/remote/host", "internal/server/auth", "internal/server/httpapi", "internal/server/service"},
 		testModules: []string{"go.uber.org/goleak", "modernc.org/sqlite"},
 	},
 	"belfrytest": {imports: []string{".", "client", "job", "store", "store/memory"}},

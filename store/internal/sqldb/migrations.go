@@ -61,7 +61,7 @@ func (m Migrations) Behind(version, oldest int) (Migrations, error) {
 	return m[min(version, known):], nil
 }
 
-var creates = regexp.MustCompile(`(?m)^create table (?:if not exists )?([a-z_]+)`)
+var creates = regexp.MustCompile(`(?m)^create (?:unlogged )?table (?:if not exists )?([a-z_]+)`)
 
 // Tables returns the names of the tables that the scripts create. Some may be dropped again, or not
 // exist yet.
