@@ -48,6 +48,7 @@ type address struct {
 	name        string // without a password
 	connections int
 	lifetime    time.Duration
+	hooked      bool // a connection may fail in a hook of the program
 	limits
 }
 
@@ -140,8 +141,8 @@ func (a *address) parameter(s *security, key, value string) (err error) {
 	switch key {
 	case "pool_max_conns":
 		a.connections, err = strconv.Atoi(value)
-		if err == nil && a.connections < 3 {
-			return errors.New("must be at least 3: calls, notices and those of the API wait for each other otherwise")
+		if err == nil && a.connections < connectionsMin {
+			return fmt.Errorf("must be at least %d: calls, notices and those of the API wait for each other otherwise", connectionsMin)
 		}
 	case "pool_max_conn_lifetime":
 		a.lifetime, err = duration(value)
@@ -178,7 +179,7 @@ func (a *address) open(l limits) (*sql.DB, error) {
 	if l.statement > 0 {
 		c.ReadTimeout, c.WriteTimeout = l.statement+answerSlack, l.statement+answerSlack
 	}
-	all := &connector{session: l.session(), within: c.Timeout}
+	all := &connector{session: l.session(), within: c.Timeout, hooked: a.hooked}
 	for _, host := range a.hosts {
 		of := c.Clone()
 		of.Addr = host

@@ -50,6 +50,11 @@ func Open(ctx context.Context, text string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, &AddressError{Cause: err}
 	}
+	return a.openStore(ctx, o)
+}
+
+// openStore opens the store at an address.
+func (a *address) openStore(ctx context.Context, o Options) (*Store, error) {
 	if !o.InUse {
 		if err := migrate(ctx, a); err != nil {
 			return nil, fmt.Errorf("open %s: %w", a.name, unreached(err))
@@ -97,6 +102,7 @@ type connector struct {
 	session   string
 	certified bool // it presents a certificate
 	within    time.Duration
+	hooked    bool // it may fail in a hook of the program
 }
 
 // Driver implements [driver.Connector].
@@ -137,6 +143,9 @@ func (c *connector) connect(ctx context.Context, host driver.Connector) (driver.
 	if errors.Is(err, mysql.ErrInvalidConn) && c.certified {
 		// The handshake has already ended on this side.
 		return nil, fmt.Errorf("%w: the server may not take the certificate of ssl-cert", err)
+	}
+	if err != nil && c.hooked && number(err) == 0 {
+		return nil, &hookError{err}
 	}
 	if err != nil {
 		return nil, err
@@ -323,7 +332,8 @@ func (d *database) Fault(err error) sqldb.Fault {
 		return sqldb.Final
 	}
 	var network net.Error
-	if errors.Is(err, driver.ErrBadConn) || errors.Is(err, mysql.ErrInvalidConn) || errors.Is(err, sql.ErrConnDone) ||
+	var hook *hookError
+	if errors.As(err, &hook) || errors.Is(err, driver.ErrBadConn) || errors.Is(err, mysql.ErrInvalidConn) || errors.Is(err, sql.ErrConnDone) ||
 		errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) {
 		return sqldb.Broken
 	}

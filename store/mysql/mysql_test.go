@@ -103,7 +103,7 @@ func (unreachable) Connect(context.Context) (driver.Conn, error) { return nil, m
 
 func TestRejectedClientCertificateIsNamed(t *testing.T) {
 	for certified, want := range map[bool]string{false: "invalid connection", true: "invalid connection: the server may not take the certificate of ssl-cert"} {
-		_, err := (&connector{[]driver.Connector{unreachable{}}, "", certified, connectTimeout}).Connect(t.Context())
+		_, err := (&connector{[]driver.Connector{unreachable{}}, "", certified, connectTimeout, false}).Connect(t.Context())
 		if !errors.Is(err, mysql.ErrInvalidConn) || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)
 		}

@@ -4,6 +4,8 @@ import (
 	"embed"
 	"fmt"
 	"io/fs"
+	"regexp"
+	"strings"
 	"time"
 )
 
@@ -79,6 +81,38 @@ func migrate(c *conn, path string, list []string, now time.Time) error {
 		}
 	}
 	return nil
+}
+
+// made matches what a script makes: tables, views and indexes share their names.
+var made = regexp.MustCompile(`(?m)^create (?:table|view|(?:unique )?index) (?:if not exists )?(\w+)`)
+
+// adopt marks a file with tables of a program as one of Belfry, too, unless a name would be used
+// twice.
+func adopt(c *conn, path string, list []string) error {
+	mark, err := number(c, "pragma application_id")
+	if err != nil || mark != 0 {
+		return err // it is marked, perhaps by another program, which migrate refuses
+	}
+	own := map[string]bool{"schema_versions": true}
+	for _, script := range list {
+		for _, name := range made.FindAllStringSubmatch(script, -1) {
+			own[name[1]] = true
+		}
+	}
+	var taken []string
+	s := c.stmt("select name from sqlite_schema order by name")
+	for s.next() {
+		if name := s.text(); own[strings.ToLower(name)] {
+			taken = append(taken, name)
+		}
+	}
+	if err := s.err(); err != nil {
+		return err
+	}
+	if len(taken) > 0 {
+		return fmt.Errorf("%s has tables of the program with the names of belfry's (%s): open another file with sqlite.File", path, strings.Join(taken, ", "))
+	}
+	return c.exec(fmt.Sprintf("pragma application_id = %d", applicationID))
 }
 
 // notNewer refuses an unknown schema version.

@@ -65,6 +65,7 @@ var _ store.Store = (*Store)(nil)
 // database implements [sqldb.DB].
 type database struct {
 	path    string
+	beside  bool // the file may have tables of a program
 	now     func() time.Time
 	lock    *os.File
 	writer  *writer
@@ -83,6 +84,11 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 
 // open is [Open] with a bound for the pages of the file, 0 for none.
 func open(ctx context.Context, path string, o Options, pages int) (*Store, error) {
+	return openBeside(ctx, path, o, pages, false)
+}
+
+// openBeside is open for a file that may have tables of a program.
+func openBeside(ctx context.Context, path string, o Options, pages int, beside bool) (*Store, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, err
@@ -100,7 +106,7 @@ func open(ctx context.Context, path string, o Options, pages int) (*Store, error
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	d := &database{path: path, now: o.Now, lock: lock, readers: make(chan *conn, readersMax), closed: make(chan struct{})}
+	d := &database{path: path, beside: beside, now: o.Now, lock: lock, readers: make(chan *conn, readersMax), closed: make(chan struct{})}
 	if err := d.open(ctx, pages); err != nil {
 		for range len(d.readers) {
 			_ = (<-d.readers).close()
@@ -177,6 +183,9 @@ func (d *database) prepare(ctx context.Context, pages int) (*conn, error) {
 		}
 	}
 	list, err := scripts()
+	if err == nil && d.beside {
+		err = adopt(c, d.path, list)
+	}
 	if err == nil {
 		err = migrate(c, d.path, list, d.now())
 	}
