@@ -113,15 +113,18 @@ func followRepository(cmd *cobra.Command, env Env, ask syncFlags, address string
 	if err != nil {
 		return err
 	}
+	look, mistakes := ask.lookAt(env, repository, server.namespace), shownMistakes{server: server}
 	following := following{
-		look: ask.lookAt(env, repository, server.namespace), every: time.Duration(ask.every), hurry: hurry,
+		look: func(ctx context.Context) reading {
+			_ = mistakes.showOwed(ctx) // it was said when it failed first
+			return look(ctx)
+		},
+		every: time.Duration(ask.every), hurry: hurry,
 		ended: func(r *reading, applied client.Applied, err error) {
 			if failed := ask.writeStatus(env, r, applied, err); failed != nil {
 				env.tell("%v\n", failed)
 			}
-			if failed := tellMistake(ctx, server, r, err); failed != nil {
-				env.tell("the server does not show the mistake: %v\n", failed)
-			}
+			mistakes.show(ctx, r, err)
 		},
 	}
 	if ask.once {
@@ -257,14 +260,34 @@ func (r *reading) readBelow(env Env, dir string, ask *sources, namespace string)
 	r.read(env, ask, namespace)
 }
 
-// tellMistake shows at the server that a commit has a mistake, unless the server itself is the cause.
-func tellMistake(ctx context.Context, server *remote, r *reading, err error) error {
-	if err == nil || isOfServer(err) {
-		return nil
+// shownMistakes shows at a server why a commit is not applied.
+type shownMistakes struct {
+	server *remote
+	owed   *client.Apply // the server has not answered to it yet
+}
+
+// show shows how an attempt to apply failed, unless the server itself is the cause.
+func (m *shownMistakes) show(ctx context.Context, r *reading, err error) {
+	if m.owed = nil; err == nil || isOfServer(err) {
+		return
 	}
 	from := *r.request.Source
 	from.Files, from.Mistake = nil, shortened(r.mistake(err), mistakeMax)
-	_, err = server.Apply(ctx, client.Apply{Documents: []client.Document{}, Owner: r.request.Owner, Source: &from})
+	m.owed = &client.Apply{Documents: []client.Document{}, Owner: r.request.Owner, Source: &from}
+	if err := m.showOwed(ctx); err != nil {
+		m.server.env.tell("the server does not show the mistake yet: %v\n", err)
+	}
+}
+
+// showOwed repeats what the server has not answered to.
+func (m *shownMistakes) showOwed(ctx context.Context) error {
+	if m.owed == nil {
+		return nil
+	}
+	_, err := m.server.Apply(ctx, *m.owed)
+	if err == nil {
+		m.owed = nil
+	}
 	return err
 }
 

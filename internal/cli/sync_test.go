@@ -106,6 +106,41 @@ func TestSyncTriesAgainWhatTheServerRefuses(t *testing.T) {
 	}
 }
 
+func TestAMistakeIsShownWhenTheServerIsBack(t *testing.T) {
+	server := applies{status: http.StatusServiceUnavailable}
+	web := httptest.NewServer(&server)
+	defer web.Close()
+	var log logtest.Log
+	getenv := func(name string) string {
+		return map[string]string{"BELFRY_SERVER": web.URL, "BELFRY_TOKEN": "x"}[name]
+	}
+	to, err := connect(Env{Stderr: &log, Getenv: getenv, Now: time.Now}, config.Asked{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := shownMistakes{server: to}
+	r := commitReading("one", "name: a\nx: 1\n")
+	r.request.Owner, r.request.Source = "git", &client.Commit{URL: "https://git.example.com/x", Commit: "one", Files: []string{"a.yaml"}}
+	m.show(t.Context(), &r, failed("1 mistake"))
+	if !strings.Contains(log.String(), "does not show the mistake yet") || m.showOwed(t.Context()) == nil {
+		t.Errorf("without a server it says %q", log.String())
+	}
+	server.fail(0)
+	for range 2 { // and then no more
+		if err := m.showOwed(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(server.taken) != 1 || server.taken[0].Owner != "git" || !strings.HasPrefix(server.taken[0].Source.Mistake, "a.yaml:2:1: x: unknown field") || server.taken[0].Source.Files != nil || server.taken[0].Prune {
+		t.Errorf("the server takes %+v", server.taken)
+	}
+	m.show(t.Context(), &r, &failure{code: ExitUnreachable, message: "no route"})
+	m.show(t.Context(), &r, nil)
+	if len(server.taken) != 1 {
+		t.Error("a failure of the server is a mistake of the commit")
+	}
+}
+
 func TestStatusOfACommitIsWritten(t *testing.T) {
 	env := Env{Dir: t.TempDir(), Now: func() time.Time { return time.Unix(0, 0) }}
 	ask := syncFlags{statusFile: "status"}
