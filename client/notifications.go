@@ -38,9 +38,10 @@ const (
 
 // NotifiedEvent is one event in a notification.
 type NotifiedEvent struct {
-	Event job.Notice `json:"event" enum:"failed,failing,recovered,missed,late,waiting,slow,unmet,skipped,late_start,paused,approval,node_lost,disk,history_away" doc:"What it is."`
+	Event job.Notice `json:"event" enum:"failed,failing,recovered,missed,late,waiting,slow,unmet,skipped,late_start,paused,approval,node_lost,disk,history_away,source" doc:"What it is."`
 	Job   string     `json:"job,omitempty" doc:"The job, namespace/name."`
 	Node  string     `json:"node,omitempty" doc:"The node."`
+	Owner string     `json:"owner,omitempty" doc:"The owner of the jobs of a repository."`
 	Run   job.ID     `json:"run,omitzero" doc:"The latest run that shows it."`
 	Count int        `json:"count" doc:"How many events it is."`
 	First time.Time  `json:"first" doc:"When the first was."`

@@ -177,6 +177,7 @@ const (
 	NoticeLateStart Notice = "late_start" // a run started late
 	NoticeDisk      Notice = "disk"       // the disk of a node is nearly full
 	NoticeHistory   Notice = "history_away"
+	NoticeSource    Notice = "source" // the last commit of a followed repository has a mistake
 )
 
 // NoticeEnded is the end of a run that has a webhook of its own. No rule of a channel selects it.
@@ -185,15 +186,17 @@ const NoticeEnded Notice = "ended"
 // Values returns all kinds of events.
 func (Notice) Values() []string {
 	return texts(NoticeFailed, NoticeFailing, NoticeRecovered, NoticeMissed, NoticeLate, NoticeWaiting, NoticeSlow, NoticeUnmet,
-		NoticeSkipped, NoticeLateStart, NoticePaused, NoticeApproval, NoticeNodeLost, NoticeDisk, NoticeHistory)
+		NoticeSkipped, NoticeLateStart, NoticePaused, NoticeApproval, NoticeNodeLost, NoticeDisk, NoticeHistory, NoticeSource)
 }
 
 // OfServer reports whether the event is about a node or the server, and not about a job.
-func (n Notice) OfServer() bool { return n == NoticeNodeLost || n == NoticeDisk || n == NoticeHistory }
+func (n Notice) OfServer() bool {
+	return n == NoticeNodeLost || n == NoticeDisk || n == NoticeHistory || n == NoticeSource
+}
 
 // ChannelRule selects events. All set fields must match.
 type ChannelRule struct {
-	Events     []Notice          `json:"events" items:"20" doc:"The kinds of events: failed, failing, recovered, missed, late, waiting, slow, unmet, skipped, late_start, paused, approval, node_lost, disk or history_away."`
+	Events     []Notice          `json:"events" items:"20" doc:"The kinds of events: failed, failing, recovered, missed, late, waiting, slow, unmet, skipped, late_start, paused, approval, node_lost, disk, history_away or source."`
 	Namespaces []string          `json:"namespaces,omitzero" items:"100" max:"128" doc:"The namespaces of the jobs; * is all. Only administrators of the whole server may name others. Default: that of the channel."`
 	Jobs       []string          `json:"jobs,omitzero" items:"100" max:"128" doc:"The names of the jobs; * stands for any letters. Default: all."`
 	Labels     map[string]string `json:"labels,omitzero" items:"64" doc:"The labels that a job must have, all of them."`
@@ -361,7 +364,7 @@ func (v *validator) channelRule(r *ChannelRule, at *path) {
 		return false
 	}
 	v.refuse(r.InARow != 0 && !has(NoticeFailing, NoticeSkipped), at.field("in_a_row"), phrase.OnlyForFailing)
-	v.refuse(r.For != 0 && !has(NoticeLate, NoticeLateStart, NoticeWaiting, NoticeSlow, NoticeApproval, NoticeNodeLost, NoticeDisk), at.field("for"), phrase.OnlyForLasting)
+	v.refuse(r.For != 0 && !has(NoticeLate, NoticeLateStart, NoticeWaiting, NoticeSlow, NoticeApproval, NoticeNodeLost, NoticeDisk, NoticeSource), at.field("for"), phrase.OnlyForLasting)
 }
 
 func (v *validator) quietHours(q *QuietHours, at *path) {

@@ -23,7 +23,8 @@ type Event struct {
 	UID       job.ID            `json:"uid,omitzero"`
 	Labels    map[string]string `json:"-"`
 	Node      string            `json:"node,omitempty"`
-	Run       job.ID            `json:"run,omitzero"` // the latest
+	Owner     string            `json:"owner,omitempty"` // of the jobs of a repository
+	Run       job.ID            `json:"run,omitzero"`    // the latest
 	Attempt   int               `json:"attempt,omitempty"`
 	Step      string            `json:"step,omitempty"` // step of a flow, for an approval
 	Time      time.Time         `json:"time"`
@@ -46,6 +47,8 @@ type Event struct {
 // Key is the same for events about the same problem.
 func (e *Event) Key() string {
 	switch {
+	case e.Kind == job.NoticeSource:
+		return string(e.Kind) + " " + e.Owner
 	case e.Kind.OfServer():
 		return string(e.Kind) + " " + e.Node
 	case e.Kind == job.NoticeApproval: // each is a separate request
@@ -59,6 +62,8 @@ func (e *Event) About() string {
 	switch {
 	case e.Kind == job.NoticeHistory:
 		return "the history store"
+	case e.Kind == job.NoticeSource:
+		return "the repository of " + e.Owner
 	case e.Kind.OfServer():
 		return "node " + e.Node
 	}
@@ -96,7 +101,7 @@ func selects(r *job.ChannelRule, kind job.Notice, e *Event, now time.Time) bool 
 		enough = e.InARow >= r.InARow
 	case job.NoticeLateStart:
 		enough = e.Late >= time.Duration(r.For)
-	case job.NoticeLate, job.NoticeWaiting, job.NoticeSlow, job.NoticeApproval, job.NoticeNodeLost, job.NoticeDisk:
+	case job.NoticeLate, job.NoticeWaiting, job.NoticeSlow, job.NoticeApproval, job.NoticeNodeLost, job.NoticeDisk, job.NoticeSource:
 		enough = now.Sub(e.Time) >= time.Duration(r.For)
 	}
 	if !enough {

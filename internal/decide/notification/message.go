@@ -59,6 +59,7 @@ type Line struct {
 	Namespace string     `json:"namespace,omitempty"`
 	Job       string     `json:"job,omitempty"`
 	Node      string     `json:"node,omitempty"`
+	Owner     string     `json:"owner,omitempty"` // of the jobs of a repository
 	Run       job.ID     `json:"run,omitzero"`
 	Count     int        `json:"count"`
 	First     time.Time  `json:"first"`
@@ -194,12 +195,13 @@ var words = map[job.Notice][2]string{
 	job.NoticeNodeLost:  {"is silent", "is back"},
 	job.NoticeDisk:      {"has little disk space left", "has disk space again"},
 	job.NoticeHistory:   {"is away", "is back"},
+	job.NoticeSource:    {"has a commit with a mistake", "has a valid commit again"},
 }
 
 func (is *Item) line(c *job.Channel) Line {
 	l := Line{
 		Kind: is.Kind, Over: !is.Over.IsZero() && is.Lasting, Severity: SeverityOf(is.Kind), Namespace: is.Namespace, Job: is.Job,
-		Node: is.Node, Run: is.Run, Count: is.Count, First: is.First, Last: is.Time, Reason: is.Text.String(), Cause: is.Cause, UID: is.UID, Momentary: !is.Lasting,
+		Node: is.Node, Owner: is.Owner, Run: is.Run, Count: is.Count, First: is.First, Last: is.Time, Reason: is.Text.String(), Cause: is.Cause, UID: is.UID, Momentary: !is.Lasting,
 	}
 	l.ReasonCode, l.ReasonArgs = is.Text.For()
 	if !is.Run.IsZero() && is.Attempt > 0 {

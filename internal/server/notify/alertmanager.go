@@ -85,7 +85,7 @@ func alertOf(labels map[string]string, m *notification.Message, l *notification.
 	}
 	of := map[string]string{"namespace": l.Namespace, "job": l.Job}
 	if kind.OfServer() {
-		of["node"] = l.Node
+		of["node"], of["owner"] = l.Node, l.Owner
 	} else if kind == job.NoticeApproval {
 		of["run"] = l.Run.String()
 	}

@@ -26,7 +26,7 @@ func (s *Attention) Lasting(ctx context.Context, who Caller) (notification.Lasti
 	if err != nil {
 		return l, err
 	}
-	for _, find := range []func(context.Context, *notification.Lasting, time.Time) error{s.lostNodes, s.lateRuns, s.slowRuns, s.pausedJobs, s.approvals} {
+	for _, find := range []func(context.Context, *notification.Lasting, time.Time) error{s.lostNodes, s.wrongCommits, s.lateRuns, s.slowRuns, s.pausedJobs, s.approvals} {
 		if err := find(ctx, &l, now); err != nil {
 			return l, err
 		}
@@ -60,6 +60,17 @@ func (s *Attention) lostNodes(ctx context.Context, l *notification.Lasting, _ ti
 	}
 	l.Whole = append(l.Whole, job.NoticeNodeLost, job.NoticeDisk)
 	return nil
+}
+
+// wrongCommits finds repositories whose last commit was not applied.
+func (s *Attention) wrongCommits(ctx context.Context, l *notification.Lasting, _ time.Time) error {
+	sources, err := s.wrongSources(ctx)
+	for i := range sources {
+		is := &sources[i]
+		l.Events = append(l.Events, notification.Event{Kind: job.NoticeSource, Owner: is.Owner, Time: is.Since, Text: reason.Say(is.why())})
+	}
+	l.Whole = append(l.Whole, job.NoticeSource)
+	return err
 }
 
 // lateRuns finds due runs that do not start, the oldest of each job.

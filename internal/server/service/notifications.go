@@ -121,7 +121,7 @@ func notificationOf(g *notification.Group) client.Notification {
 		n.State = client.NotificationWaiting
 	}
 	for _, is := range g.Items {
-		p := client.NotifiedEvent{Event: is.Kind, Node: is.Node, Run: is.Run, Count: is.Count, First: is.First, Last: is.Time, Over: is.Over, Text: is.Text.String(), Cause: is.Cause}
+		p := client.NotifiedEvent{Event: is.Kind, Node: is.Node, Owner: is.Owner, Run: is.Run, Count: is.Count, First: is.First, Last: is.Time, Over: is.Over, Text: is.Text.String(), Cause: is.Cause}
 		p.TextCode, p.TextArgs = is.Text.For()
 		if is.Job != "" {
 			p.Job = is.Namespace + "/" + is.Job

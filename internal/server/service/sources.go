@@ -286,8 +286,8 @@ func (d *Documents) warnOfSources(ctx context.Context, steps []*step) error {
 	return nil
 }
 
-// ofSources finds sources whose last commit was not applied.
-func (s *Attention) ofSources(ctx context.Context, of scope) (list []client.Attention, err error) {
+// wrongSources returns the sources whose last commit was not applied.
+func (s *Attention) wrongSources(ctx context.Context) (list []sourced, err error) {
 	notes, err := s.store.Notes(ctx, sourceNotes, "", sourcesMax)
 	if err != nil {
 		return nil, err
@@ -297,14 +297,28 @@ func (s *Attention) ofSources(ctx context.Context, of scope) (list []client.Atte
 		if err := decodeNote(n, &is); err != nil {
 			return nil, err
 		}
-		if is.Mistake == "" || of != nil && !slices.ContainsFunc(is.Namespaces, of.has) {
-			continue
+		if is.Mistake != "" {
+			list = append(list, is)
 		}
-		why := phrase.CommitWrong.Of(shortHash(is.Wrong), is.URL, is.Mistake)
-		if is.Commit != "" {
-			why = phrase.CommitStays.Of(shortHash(is.Wrong), is.URL, shortHash(is.Commit), is.Mistake)
-		}
-		list = append(list, saying(client.Attention{Kind: client.AttentionSource, Severity: client.SeverityBad, Source: is.Owner, Since: is.Since}, reason.Say(why)))
 	}
 	return list, nil
+}
+
+// why says what is wrong with the last commit.
+func (is *sourced) why() phrase.Text {
+	if is.Commit == "" {
+		return phrase.CommitWrong.Of(shortHash(is.Wrong), is.URL, is.Mistake)
+	}
+	return phrase.CommitStays.Of(shortHash(is.Wrong), is.URL, shortHash(is.Commit), is.Mistake)
+}
+
+// ofSources finds sources whose last commit was not applied.
+func (s *Attention) ofSources(ctx context.Context, of scope) (list []client.Attention, err error) {
+	sources, err := s.wrongSources(ctx)
+	for i := range sources {
+		if is := &sources[i]; of == nil || slices.ContainsFunc(is.Namespaces, of.has) {
+			list = append(list, saying(client.Attention{Kind: client.AttentionSource, Severity: client.SeverityBad, Source: is.Owner, Since: is.Since}, reason.Say(is.why())))
+		}
+	}
+	return list, err
 }

@@ -2,10 +2,12 @@ package service
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/decide/notification"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -123,6 +125,18 @@ func TestAMistakeOfACommitNeedsAttention(t *testing.T) {
 		list[0].Text != "commit 2222222 of https://git.example.com/jobs is not applied, and the jobs stay as of 1111111: jobs/a.yaml:2:1: nothing: unknown field" {
 		t.Errorf("what needs attention is %+v", list)
 	}
+	lasting := func() (events []notification.Event) {
+		t.Helper()
+		l, err := s.Attention.Lasting(t.Context(), admin)
+		if err != nil || !slices.Contains(l.Whole, job.NoticeSource) {
+			t.Fatalf("what lasts is whole for %v (%v)", l.Whole, err)
+		}
+		return l.Events
+	}
+	if told := lasting(); len(told) != 1 || told[0].Kind != job.NoticeSource || told[0].Owner != "git" || told[0].Text.String() != list[0].Text || told[0].About() != "the repository of git" ||
+		told[0].Key() == (&notification.Event{Kind: job.NoticeSource, Owner: "other"}).Key() {
+		t.Errorf("channels hear %+v", told)
+	}
 	if n := len(found(admin, "default")); n != 1 {
 		t.Errorf("the namespace of its jobs has %d problems", n)
 	}
@@ -144,6 +158,9 @@ func TestAMistakeOfACommitNeedsAttention(t *testing.T) {
 	}
 	if _, err := apply(admin, commit(commitOne, "", "a", "true")); err != nil {
 		t.Fatal(err)
+	}
+	if told := lasting(); len(told) != 0 {
+		t.Errorf("after a later commit channels hear %+v", told)
 	}
 	if list := found(admin, ""); len(list) != 0 {
 		t.Errorf("after a later commit there is %+v", list)

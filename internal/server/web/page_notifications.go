@@ -140,6 +140,8 @@ func (p *page) noticeRow(n *client.Notification) noticeRow {
 			event.Address = "/runs/" + e.Run.String()
 		case e.Job != "":
 			event.Address = "/jobs/" + e.Job
+		case e.Owner != "":
+			event.Address = jobsOf(e.Owner)
 		case e.Node != "":
 			event.Address = "/nodes#" + e.Node
 		}

@@ -424,7 +424,7 @@ func (p *page) need(a *client.Attention) need {
 		n.Name = p.T("overview.alarms_fail", "n", a.Count)
 		n.Text = a.Channel + ": " + clean(p.reason(a.TextArgs.Reason(a.Text, a.TextCode)))
 	case client.AttentionSource:
-		n.Name, n.Address = a.Source, "/jobs?"+url.Values{"q": {"label:" + service.OwnerLabel + "=" + a.Source}}.Encode()
+		n.Name, n.Address = a.Source, jobsOf(a.Source)
 		n.Open = n.Address
 	case client.AttentionNodeSilent, client.AttentionClockOff, client.AttentionNode, client.AttentionStore:
 		n.State.Icon, n.Name = "nodes", p.T("overview.node", "name", p.site.host(a.Node))
@@ -433,6 +433,11 @@ func (p *page) need(a *client.Attention) need {
 	}
 	n.About, n.Whole, n.Text = cmp.Or(n.About, n.Name), cmp.Or(n.Whole, n.Text), short(n.Text)
 	return n
+}
+
+// jobsOf is the list of the jobs of an owner.
+func jobsOf(owner string) string {
+	return "/jobs?" + url.Values{"q": {"label:" + service.OwnerLabel + "=" + owner}}.Encode()
 }
 
 // due lists what is due soon, without what is due all the time.
