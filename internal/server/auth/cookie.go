@@ -33,6 +33,12 @@ func SessionOf(r *http.Request) string {
 	return cookie.Value
 }
 
+// AddSession adds the secret of a session to a request.
+func AddSession(r *http.Request, secret string) {
+	name, _ := cookieName(r)
+	r.AddCookie(&http.Cookie{Name: name, Value: secret}) //nolint:gosec // it does not leave the process
+}
+
 // SetSession sets the session cookie of a browser; "" removes it.
 func SetSession(w http.ResponseWriter, r *http.Request, secret string) {
 	name, secure := cookieName(r)

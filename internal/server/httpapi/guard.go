@@ -141,7 +141,7 @@ func (a *api) ofThisHost(next http.Handler) http.Handler {
 		}
 		name = strings.TrimSuffix(strings.ToLower(strings.Trim(name, "[]")), ".")
 		_, err := netip.ParseAddr(name)
-		if err != nil && name != "localhost" && !slices.ContainsFunc(a.Hosts, func(h string) bool { return strings.EqualFold(h, name) }) {
+		if err != nil && !a.AnyHost && name != "localhost" && !slices.ContainsFunc(a.Hosts, func(h string) bool { return strings.EqualFold(h, name) }) {
 			a.writeProblem(w, problemOf(service.Refuse(client.TypeHostRefused, phrase.OtherHost.Of(phrase.Quoted(name)), phrase.HostsOfServer)))
 			return
 		}

@@ -48,6 +48,9 @@ type Config struct {
 	// Hosts are the allowed host names of requests besides localhost. Addresses are always
 	// allowed, since no attacker can redirect them.
 	Hosts []string
+	// AnyHost allows all host names: the program that mounts the handler goes by credentials of its own,
+	// which a browser does not send to another name.
+	AnyHost bool
 	// WorkerCertificates refuses workers without a client certificate.
 	WorkerCertificates bool
 	// WithoutAPI is set on a node without the role api: it answers about its health and its

@@ -1,4 +1,5 @@
 // The editor: what is typed is checked by the server, which also keeps form and text in step.
+import {at} from "./at.js";
 import {part} from "./live.js";
 import {paint as paintLine, paintMax} from "./paint.js";
 
@@ -115,7 +116,7 @@ export function first() {
   form.addEventListener("input", () => {
     clearTimeout(timer);
     timer = setTimeout(async () => {
-      const answer = await fetch("/?" + new URLSearchParams(new FormData(form)), {headers: {"X-Belfry": "1"}}).catch(() => null);
+      const answer = await fetch(at("/?") + new URLSearchParams(new FormData(form)), {headers: {"X-Belfry": "1"}}).catch(() => null);
       if (!answer?.ok) return;
       const fresh = part(await answer.text()).getElementById("explained");
       if (fresh) document.getElementById("explained").replaceChildren(...document.importNode(fresh, true).childNodes);

@@ -1,4 +1,5 @@
 // Keys. Single letters can be switched off in the settings, and are ignored in fields.
+import {at} from "./at.js";
 import {palette} from "./palette.js";
 
 const pages = {o: "/", j: "/jobs", r: "/runs", t: "/timeline", f: "/flows", n: "/nodes", a: "/audit", s: "/settings"};
@@ -11,7 +12,7 @@ export function keys() {
     if (document.body.dataset.keys === "off") return;
     if (leading && Date.now() - leading < 1200) {
       leading = 0;
-      if (pages[e.key]) { e.preventDefault(); location.href = pages[e.key]; }
+      if (pages[e.key]) { e.preventDefault(); location.href = at(pages[e.key]); }
       return;
     }
     const act = {

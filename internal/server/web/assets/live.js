@@ -2,6 +2,7 @@
 // live are read again when something happened. HTML of our own pages is the only text that
 // becomes elements, and it does so here.
 import {tick} from "./belfry.js";
+import {at} from "./at.js";
 import {say} from "./words.js";
 
 const policy = window.trustedTypes?.createPolicy("belfry", {createHTML: html => html, createScriptURL: address => address}) ?? {createHTML: html => html, createScriptURL: address => address};
@@ -85,7 +86,7 @@ function over() {
   const dialog = document.getElementById("ended");
   if (dialog && !dialog.open) dialog.showModal();
   const check = async () => {
-    const answer = await fetch("/ui/kit", {method: "HEAD", headers: {"X-Belfry": "1"}, cache: "no-store"}).catch(() => null);
+    const answer = await fetch(at("/ui/kit"), {method: "HEAD", headers: {"X-Belfry": "1"}, cache: "no-store"}).catch(() => null);
     if (answer?.ok) { removeEventListener("focus", check); location.reload(); }
   };
   addEventListener("focus", check);

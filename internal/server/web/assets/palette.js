@@ -1,4 +1,5 @@
 // The palette: pages, jobs and what can be done, by a few letters.
+import {at} from "./at.js";
 import {words} from "./words.js";
 
 const pages = [["nav.overview", "/"], ["nav.jobs", "/jobs"], ["nav.runs", "/runs"], ["nav.timeline", "/timeline"], ["nav.flows", "/flows"], ["nav.nodes", "/nodes"], ["executors.title", "/executors"], ["nav.notifications", "/notifications"], ["nav.audit", "/audit"], ["shared.title", "/shared"], ["nav.settings", "/settings"], ["wall.title", "/wall"], ["jobs.new", "/jobs/new"], ["jobs.import", "/jobs/import"]];
@@ -18,17 +19,17 @@ export function palette() {
 function match(text) {
   const t = text.toLowerCase();
   const actions = [...document.querySelectorAll("main [data-key]")].map(el => ({text: el.textContent.trim(), kind: words.action, act: () => el.click()}));
-  const direct = /^[0-7][0-9a-hjkmnp-tv-z]{25}$/.test(t) ? [{text: t.toUpperCase(), kind: words["nav.runs"], href: "/runs/" + t.toUpperCase()}]
-    : /^[^\s=]+=\S+$/.test(t) ? [{text: text, kind: words["nav.jobs"], href: "/jobs?q=" + encodeURIComponent("label:" + text)}] : [];
+  const direct = /^[0-7][0-9a-hjkmnp-tv-z]{25}$/.test(t) ? [{text: t.toUpperCase(), kind: words["nav.runs"], href: at("/runs/") + t.toUpperCase()}]
+    : /^[^\s=]+=\S+$/.test(t) ? [{text: text, kind: words["nav.jobs"], href: at("/jobs?q=") + encodeURIComponent("label:" + text)}] : [];
   const themes = [["", "system"], ["light", "light"], ["dark", "dark"]].map(([theme, name]) => ({text: `${words["settings.theme"]}: ${words["settings." + name]}`, kind: words.action, act: () => look({theme})}));
   const langs = [["en", "English"], ["zh", "中文"]].map(([lang, name]) => ({text: `${words["settings.lang"]}: ${name}`, kind: words.action, act: () => look({lang})}));
-  return [...direct, ...pages.map(([key, href]) => ({text: words[key], kind: words.page, href})), ...actions, ...themes, ...langs].filter(x => x.text?.toLowerCase().includes(t));
+  return [...direct, ...pages.map(([key, href]) => ({text: words[key], kind: words.page, href: at(href)})), ...actions, ...themes, ...langs].filter(x => x.text?.toLowerCase().includes(t));
 }
 
 // look changes how pages look, as the form of the settings does.
 function look(choice) {
   const body = new URLSearchParams({form: document.querySelector("input[name=form]").value, ...choice});
-  fetch("/ui/look", {method: "POST", body, redirect: "manual"}).then(() => location.reload());
+  fetch(at("/ui/look"), {method: "POST", body, redirect: "manual"}).then(() => location.reload());
 }
 
 // verbs lead to the menu of a job that does what was typed before its name.
@@ -73,11 +74,11 @@ input?.addEventListener("input", () => {
   timer = setTimeout(async () => {
     const found = [], query = new URLSearchParams({text: verb.rest.split("/").pop(), ...verb.rest.includes("/") && {namespace: verb.rest.split("/")[0]}, page_size: 12});
     do { // a page of the API searches for a moment only, and may have found nothing
-      const answer = await fetch("/api/v1/jobs?" + query).catch(() => null);
+      const answer = await fetch(at("/api/v1/jobs?") + query).catch(() => null);
       if (!answer?.ok || mine !== asked) return;
       const page = await answer.json();
       found.push(...page.items.map(j => ({name: (j.namespace ?? "default") + "/" + j.name, title: j.title ?? ""})));
-      if (page.items.length) show([...found.map(({name, title}) => ({text: `${verb.say}${name} ${title}`.trim(), kind: verb.key ? words.action : words.job, href: "/jobs/" + name + verb.key})), ...match(text)]);
+      if (page.items.length) show([...found.map(({name, title}) => ({text: `${verb.say}${name} ${title}`.trim(), kind: verb.key ? words.action : words.job, href: at("/jobs/") + name + verb.key})), ...match(text)]);
       query.set("page_token", page.next_page_token ?? "");
     } while (query.get("page_token") && found.length < 12 && dialog.open);
   }, 120);

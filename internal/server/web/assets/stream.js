@@ -1,5 +1,7 @@
 // One stream of events, opened again when it breaks. fetch tells the end of a session from a
 // server that is away.
+import {at} from "./at.js";
+
 const silence = 20000; // the server sends something each 15 s
 
 // stream follows events and calls heard for anything that comes, news with each event, and up,
@@ -34,7 +36,7 @@ export function stream({up, heard, news, down, over}) {
     try {
       const headers = {Accept: "text/event-stream"};
       if (lastID) headers["Last-Event-ID"] = lastID;
-      const answer = await fetch("/api/v1/events?" + query, {headers, signal: mine.signal, cache: "no-store"});
+      const answer = await fetch(at("/api/v1/events?") + query, {headers, signal: mine.signal, cache: "no-store"});
       if (answer.status === 401) return ended();
       if (!answer.ok) throw new Error(answer.status);
       standing = true;
@@ -53,7 +55,7 @@ export function stream({up, heard, news, down, over}) {
           const id = /^id: (.*)$/m.exec(part), data = /^data: (.*)$/m.exec(part);
           if (id) lastID = id[1];
           if (/^event: problem$/m.test(part)) {
-            const page = await fetch("/ui/kit", {method: "HEAD", headers: {"X-Belfry": "1"}, cache: "no-store"});
+            const page = await fetch(at("/ui/kit"), {method: "HEAD", headers: {"X-Belfry": "1"}, cache: "no-store"});
             if (page.status === 401) return ended();
           } else if (data) news(JSON.parse(data[1]));
         }

@@ -1,4 +1,6 @@
 // Views of the list of jobs that this browser keeps: a name and an address.
+import {at} from "./at.js";
+
 const kept = "belfry-views", most = 12;
 
 function load() {
@@ -13,7 +15,7 @@ export function views(place) {
     for (const view of load()) {
       const tab = document.createElement("span"), link = document.createElement("a"), forget = document.createElement("button");
       tab.dataset.view = "";
-      link.href = view.address.startsWith("/jobs") ? view.address : "/jobs";
+      link.href = view.address.startsWith(at("/jobs")) ? view.address : at("/jobs");
       link.textContent = view.name;
       if (view.address === here) {
         link.setAttribute("aria-current", "page");
