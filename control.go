@@ -6,10 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/node/output"
+	"github.com/belfry-cron/belfry/internal/server/inside"
 	"github.com/belfry-cron/belfry/internal/server/service"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -201,16 +203,27 @@ func (s *Scheduler) Pause(ctx context.Context, name, reason string, until time.T
 	return outside(err)
 }
 
-// Resume ends the pause of a job. Occurrences that fell due during the pause do not run.
-func (s *Scheduler) Resume(ctx context.Context, name string) error {
+// Resume ends the pause of a job. Occurrences that fell due during the pause do not run, unless
+// missed says otherwise: [job.MissedLatest] runs the latest of them, [job.MissedAll] all.
+func (s *Scheduler) Resume(ctx context.Context, name string, missed ...job.Missed) error {
+	if len(missed) > 1 {
+		return fmt.Errorf("resume job %q: %w: there are %d answers to what was missed, and at most one counts", name, ErrInvalid, len(missed))
+	}
+	var request client.ResumeRequest
+	for _, m := range missed {
+		request.Missed = m
+	}
 	if s.light != nil {
+		if request.Missed != "" && request.Missed != job.MissedNone {
+			return fmt.Errorf("resume job %q: %w", name, errLight)
+		}
 		return s.light.pause(name, false, time.Time{})
 	}
 	svc, err := s.open(ctx)
 	if err != nil {
 		return err
 	}
-	_, err = svc.Jobs.Resume(ctx, s.caller(), s.nameOf(name), client.ResumeRequest{}, service.Expect{})
+	_, err = svc.Jobs.Resume(ctx, s.caller(), s.nameOf(name), request, service.Expect{})
 	return outside(err)
 }
 
@@ -256,6 +269,48 @@ func (s *Scheduler) Update(ctx context.Context, name string, options ...JobOptio
 	return outside(err)
 }
 
+// Get returns a job with its state: next due time, pause, counts. The error wraps [ErrNotFound] if there is
+// no such job.
+func (s *Scheduler) Get(ctx context.Context, name string) (*job.Job, error) {
+	svc, err := s.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	document, _, err := svc.Jobs.Get(ctx, s.caller(), s.nameOf(name), false)
+	if err != nil {
+		return nil, outside(err)
+	}
+	return document.Job()
+}
+
+// List returns the jobs of the scheduler's namespace by name, those of the code and others, with their
+// state. It reads them in pages, and ends with the first error.
+func (s *Scheduler) List(ctx context.Context) iter.Seq2[*job.Job, error] {
+	return func(yield func(*job.Job, error) bool) {
+		svc, err := s.open(ctx)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		query := client.JobQuery{Namespace: s.settings.namespace}
+		for {
+			page, err := svc.Jobs.Listed(ctx, s.caller(), query, false)
+			if err != nil {
+				yield(nil, outside(err))
+				return
+			}
+			for _, j := range page.Items {
+				if !yield(j, nil) {
+					return
+				}
+			}
+			if query.PageToken = page.NextPageToken; query.PageToken == "" {
+				return
+			}
+		}
+	}
+}
+
 // draft returns the document of a job that does not belong to the code.
 func (s *Scheduler) draft(ctx context.Context, verb string, d *declaration) (service.Draft, error) {
 	name := d.job.Name
@@ -287,6 +342,16 @@ func (s *Scheduler) Remove(ctx context.Context, name string) error {
 	}
 	_, err = svc.Jobs.Delete(ctx, s.caller(), s.nameOf(name), "", service.Expect{})
 	return outside(err)
+}
+
+// Inside returns the parts for package dashboard. It is no part of the stable API.
+func (s *Scheduler) Inside(ctx context.Context) (inside.Parts, error) {
+	if _, err := s.open(ctx); err != nil {
+		return inside.Parts{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return inside.Parts{Store: s.store, Planner: s.planner, Node: s.settings.node, Now: s.settings.now, Log: s.settings.log}, nil
 }
 
 // storeNow returns the time of the store's clock, which decides.

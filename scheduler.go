@@ -51,6 +51,7 @@ type Scheduler struct {
 	closed   bool
 	store    store.Store
 	service  *service.Service
+	planner  service.Planner // of the node, once it runs
 
 	// abandon is closed when the stopping program abandons handlers that ignore their context.
 	abandon chan struct{}
@@ -281,7 +282,7 @@ func (s *Scheduler) Run(ctx context.Context) (err error) {
 		return unlessStopped(ctx, err)
 	}
 	s.mu.Lock()
-	s.service = svc
+	s.service, s.planner = svc, n.Planner()
 	s.mu.Unlock()
 	owner.service = svc
 	var group sync.WaitGroup

@@ -23,7 +23,7 @@ var wings = []wing{
 	{"conversions", []string{"internal/cli/"}},
 	{"server", []string{"internal/server/", "internal/remote/host"}},
 	{"assembly", []string{"internal/node", "internal/remote", "internal/server", "."}},
-	{"command line", []string{"internal/cli", "internal/cli/doctor", "robfig", "otelbelfry"}},
+	{"command line", []string{"internal/cli", "internal/cli/doctor", "robfig", "otelbelfry", "dashboard"}},
 	{"programs", []string{"cmd/", "examples/"}},
 	{"checks", []string{"internal/check/", "store/storetest", "store/storetest/", "belfrytest", "test/", "cron/internal/zonegen", "internal/server/signin/provider"}},
 }
@@ -348,6 +348,8 @@ var table = map[string]line{
 		testImports: []string{"store/memory"},
 		testModules: []string{"go.yaml.in/yaml/v3"},
 	},
+	// What other packages take from the scheduler of a program.
+	"internal/server/inside": {shared: true, imports: []string{"store", "internal/server/service"}},
 	"internal/server/telemetry": {
 		imports: []string{"job", "store", "internal/server/metrics", "internal/sys/failurelog"},
 		modules: []string{
@@ -459,7 +461,7 @@ var table = map[string]line{
 		imports: []string{"internal/reason",
 			"cron", "job", "store", "executor", "client",
 			"internal/decide/engine", "internal/decide/timer",
-			"internal/server/auth", "internal/sys/clock", "internal/node", "internal/node/output", "internal/node/unreported", "internal/remote", "internal/server/service",
+			"internal/server/auth", "internal/sys/clock", "internal/node", "internal/node/output", "internal/node/unreported", "internal/remote", "internal/server/inside", "internal/server/service",
 		},
 		testImports: []string{"belfrytest", "store/memory", "store/postgres", "store/sqlite", "test/servers", "internal/remote/host", "internal/server/auth", "internal/server/httpapi", "internal/server/service"},
 		testModules: []string{"go.uber.org/goleak", "modernc.org/sqlite"},
@@ -497,6 +499,10 @@ var table = map[string]line{
 	},
 	"otelbelfry": {
 		imports: []string{"."}, modules: []string{"go.opentelemetry.io/otel"}, testImports: []string{"belfrytest"},
+	},
+	"dashboard": {
+		imports:     []string{".", "store", "internal/events", "internal/server/auth", "internal/server/httpapi", "internal/server/inside", "internal/server/service", "internal/server/web"},
+		testImports: []string{"client", "job", "store/memory"},
 	},
 	"examples/embedded":  {imports: []string{".", "store", "store/postgres", "store/sqlite"}},
 	"examples/flow":      {imports: []string{".", "store/memory"}},
@@ -547,7 +553,7 @@ var table = map[string]line{
 	// A reader of the tutorial.
 	"test/tutorial": {testImports: []string{"test/servers"}},
 	// Its tests have the build tag servers.
-	"test/web": {testImports: []string{"test/servers"}, testModules: []string{"github.com/chromedp/chromedp", "github.com/chromedp/cdproto"}},
+	"test/web": {testImports: []string{".", "dashboard", "store/memory", "test/servers"}, testModules: []string{"github.com/chromedp/chromedp", "github.com/chromedp/cdproto"}},
 	// It starts database servers for the tests that need one.
 	"test/servers":     {modules: []string{"github.com/jackc/pgx/v5", "github.com/go-sql-driver/mysql"}},
 	"test/e2e/witness": {imports: []string{"test/e2e/evidence"}},
