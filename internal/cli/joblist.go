@@ -13,6 +13,7 @@ import (
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/cron"
+	"github.com/belfry-cron/belfry/internal/cli/checkout"
 	"github.com/belfry-cron/belfry/internal/server/config"
 	"github.com/belfry-cron/belfry/job"
 )
@@ -136,7 +137,7 @@ func jobTable(w io.Writer, env Env, rows []serverDocument, wide bool, recent map
 	s := styleFor(env, env.StdoutIsTerminal)
 	head := []string{"NAME", "SCHEDULE", "NEXT", "LEFT", "LAST", "STATUS"}
 	if wide {
-		head = append(head, "RECENT", "ZONE", "VERSION", "LAST RUN", "UID")
+		head = append(head, "RECENT", "ZONE", "VERSION", "LAST RUN", "UID", "SOURCE")
 	}
 	var lines [][]string
 	for _, r := range rows {
@@ -154,11 +155,19 @@ func jobTable(w io.Writer, env Env, rows []serverDocument, wide bool, recent map
 			if !status.LastRun.IsZero() {
 				last = status.LastRun.String()
 			}
-			line = append(line, recentText(recent[j.FullName()]), orDash(j.Schedule.Timezone), fmt.Sprint(j.Version), orDash(last), j.UID.String())
+			line = append(line, recentText(recent[j.FullName()]), orDash(j.Schedule.Timezone), fmt.Sprint(j.Version), orDash(last), j.UID.String(), orDash(sourceText(status.Source)))
 		}
 		lines = append(lines, line)
 	}
 	table(w, s, head, lines)
+}
+
+// sourceText says which commit of a repository a job is of.
+func sourceText(from *job.Source) string {
+	if from == nil {
+		return ""
+	}
+	return checkout.Commit{Hash: from.Commit}.Short() + " " + from.URL
 }
 
 // zoneOf returns the zone that a job's moments are shown in.

@@ -80,7 +80,7 @@ func (s *Jobs) Listed(ctx context.Context, who Caller, query client.JobQuery, fi
 			page.Recent[j.Definition.FullName()] = runs
 		}
 	}
-	return page, nil
+	return page, s.showSources(ctx, page.Items)
 }
 
 // neverTime is how long a page of jobs that never ran may search: there may be few among many,

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -96,14 +97,16 @@ func (d *Documents) checkSource(ctx context.Context, who Caller, request *client
 		return nil
 	}
 	var is sourced
-	if _, err := noted(ctx, d.store, sourceNotes, request.Owner, &is); err != nil {
-		return err
+	version, err := noted(ctx, d.store, sourceNotes, request.Owner, &is)
+	if err == nil && version == 0 {
+		err = d.makeRoom(ctx)
 	}
-	return is.refuse(who)
+	return cmp.Or(err, is.refuse(who))
 }
 
 // changeSource changes what is known of the source of an owner, and writes the change to the audit.
-func changeSource(ctx context.Context, s sourceStore, who Caller, owner string, from *client.Commit, change func(*sourced, time.Time) (action string)) error {
+func (d *Documents) changeSource(ctx context.Context, who Caller, owner string, from *client.Commit, change func(*sourced, time.Time) (action string)) error {
+	s := d.store
 	for try := 1; ; try++ {
 		now, err := s.Now(ctx)
 		if err != nil {
@@ -121,15 +124,6 @@ func changeSource(ctx context.Context, s sourceStore, who Caller, owner string, 
 		action := change(&is, now)
 		if before.URL == is.URL && before.Branch == is.Branch && before.Commit == is.Commit && before.Wrong == is.Wrong && before.Mistake == is.Mistake {
 			return nil
-		}
-		if is.stored == 0 {
-			all, err := s.Notes(ctx, sourceNotes, "", sourcesMax)
-			if err != nil {
-				return err
-			}
-			if len(all) >= sourcesMax {
-				return Refuse(client.TypeConflict, phrase.SourcesFull.Of(sourcesMax))
-			}
 		}
 		text, err := json.Marshal(is)
 		if err != nil {
@@ -149,6 +143,39 @@ func changeSource(ctx context.Context, s sourceStore, who Caller, owner string, 
 	}
 }
 
+// makeRoom forgets sources whose owners have no jobs if there are as many as may be.
+func (d *Documents) makeRoom(ctx context.Context) error {
+	all, err := d.store.Notes(ctx, sourceNotes, "", sourcesMax)
+	if err != nil || len(all) < sourcesMax {
+		return err
+	}
+	forgotten := 0
+	for _, n := range all {
+		var is sourced
+		if err := decodeNote(n, &is); err != nil {
+			return err
+		}
+		jobs, _, err := d.store.ListJobs(ctx, store.JobQuery{Labels: map[string]string{OwnerLabel: is.Owner}, Limit: 1})
+		if err != nil {
+			return err
+		}
+		if len(jobs) > 0 {
+			continue
+		}
+		if err := d.putFiles(ctx, is.Owner, nil); err != nil {
+			return err
+		}
+		if _, err := d.store.PutNote(ctx, store.Note{Name: n.Name, Version: n.Version}); err != nil && !errors.Is(err, store.ErrConflict) {
+			return err
+		}
+		forgotten++
+	}
+	if forgotten == 0 {
+		return Refuse(client.TypeConflict, phrase.SourcesFull.Of(sourcesMax))
+	}
+	return nil
+}
+
 func shortHash(hash string) string { return hash[:min(len(hash), 7)] }
 
 // mistaken notes that a commit has a mistake, and the jobs stay as they are.
@@ -156,7 +183,7 @@ func (d *Documents) mistaken(ctx context.Context, who Caller, request *client.Ap
 	if request.DryRun {
 		return nil
 	}
-	return changeSource(ctx, d.store, who, request.Owner, request.Source, func(is *sourced, now time.Time) string {
+	return d.changeSource(ctx, who, request.Owner, request.Source, func(is *sourced, now time.Time) string {
 		if is.Mistake == "" {
 			is.Since = now
 		}
@@ -188,7 +215,7 @@ func (d *Documents) appliedSource(ctx context.Context, who Caller, owner string,
 	if err := d.putFiles(ctx, owner, files); err != nil {
 		return err
 	}
-	return changeSource(ctx, d.store, who, owner, from, func(is *sourced, now time.Time) string {
+	return d.changeSource(ctx, who, owner, from, func(is *sourced, now time.Time) string {
 		is.Commit, is.Applied, is.Namespaces = from.Commit, now, namespaces
 		is.Wrong, is.Mistake, is.Since = "", "", time.Time{}
 		return "source.apply"
@@ -207,8 +234,8 @@ func (d *Documents) putFiles(ctx context.Context, owner string, files map[string
 		if err != nil {
 			return err
 		}
-		if len(text) > store.NoteMax {
-			text = nil
+		if len(files) == 0 || len(text) > store.NoteMax {
+			text = nil // none
 		}
 		if text == nil && version == 0 {
 			return nil
@@ -252,6 +279,32 @@ func (s *Jobs) sourceOf(ctx context.Context, j *store.Job) (*job.Source, error) 
 	old.Paused = j.Definition.Paused // files do not undo a manual pause
 	from.Edited = !job.Same(job.Document{Job: &old}, job.Document{Job: j.Definition})
 	return from, nil
+}
+
+// showSources adds to shown jobs which commits they are of, without files and changes by hand, which are read for
+// single jobs.
+func (s *Jobs) showSources(ctx context.Context, shown []*job.Job) error {
+	if !slices.ContainsFunc(shown, func(j *job.Job) bool { return j.Labels[OwnerLabel] != "" }) {
+		return nil
+	}
+	notes, err := s.store.Notes(ctx, sourceNotes, "", sourcesMax)
+	if err != nil {
+		return err
+	}
+	of := make(map[string]sourced, len(notes))
+	for _, n := range notes {
+		var is sourced
+		if err := decodeNote(n, &is); err != nil {
+			return err
+		}
+		of[is.Owner] = is
+	}
+	for _, j := range shown {
+		if is := of[j.Labels[OwnerLabel]]; is.Commit != "" {
+			j.Status.Source = &job.Source{URL: is.URL, Branch: is.Branch, Commit: is.Commit}
+		}
+	}
+	return nil
 }
 
 // warnOfSource warns of a change by hand of a job that the next commit sets back.

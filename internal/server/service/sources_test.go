@@ -1,6 +1,7 @@
 package service
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -92,6 +93,61 @@ func TestJobsShowTheCommitTheyAreOf(t *testing.T) {
 	audit, err := s.Audit.List(t.Context(), admin, client.AuditQuery{Object: "git", Action: "source"})
 	if err != nil || len(audit.Items) != 2 || audit.Items[0].Action != "source.apply" || audit.Items[0].Detail != "commit 2222222 of https://git.example.com/jobs" {
 		t.Errorf("the audit has %+v (%v)", audit.Items, err)
+	}
+}
+
+func TestListsShowTheCommitOfAJob(t *testing.T) {
+	b := newBench(t)
+	s := b.serviceOn(Config{})
+	b.put(s, `{"name": "own", "run": {"shell": "true"}}`)
+	b.put(s, `{"name": "labelled", "labels": {"belfry/owner": "by hand"}, "run": {"shell": "true"}}`)
+	if _, err := s.Documents.Apply(t.Context(), admin, commit(commitOne, "", "a", "true")); err != nil {
+		t.Fatal(err)
+	}
+	page, err := s.Jobs.Listed(t.Context(), admin, client.JobQuery{}, false)
+	if err != nil || len(page.Items) != 3 {
+		t.Fatal(page.Items, err)
+	}
+	for _, j := range page.Items {
+		from := j.Status.Source
+		if (j.Name == "a") != (from != nil) || from != nil && *from != (job.Source{URL: "https://git.example.com/jobs", Commit: commitOne}) {
+			t.Errorf("%s is from %+v", j.Name, from)
+		}
+	}
+}
+
+// Owners come and go, such as those of branches for a review.
+func TestSourcesWithoutJobsAreForgottenForOthers(t *testing.T) {
+	b := newBench(t)
+	s := b.serviceOn(Config{})
+	apply := func(owner string) error {
+		r := commit(commitOne, "", owner, "true")
+		r.Owner = owner
+		_, err := s.Documents.Apply(t.Context(), admin, r)
+		return err
+	}
+	for i := range sourcesMax {
+		if err := apply(fmt.Sprintf("owner-%03d", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var full *Error
+	if err := apply("one-more"); !errors.As(err, &full) || full.Type != client.TypeConflict {
+		t.Errorf("one more is answered with %v", err)
+	}
+	if _, _, err := s.Jobs.Get(t.Context(), admin, Name{"default", "one-more"}, false); err == nil {
+		t.Error("its jobs are written all the same")
+	}
+	gone := commit(commitTwo, "")
+	gone.Owner = "owner-007"
+	if _, err := s.Documents.Apply(t.Context(), admin, gone); err != nil {
+		t.Fatal(err)
+	}
+	if err := apply("one-more"); err != nil {
+		t.Errorf("after one is gone: %v", err)
+	}
+	if got := sourceShown(t, s, "owner-008"); got == nil {
+		t.Error("a source with jobs is forgotten")
 	}
 }
 
