@@ -521,7 +521,12 @@ const measured = 30 * time.Second
 
 // Calls whose connections are ended, or that meet a starting server, are repeated.
 func TestEndedConnectionsAreReopened(t *testing.T) {
-	address := emptySchema(t)
+	t.Run("directly", func(t *testing.T) { endConnections(t, emptySchema(t)) })
+	t.Run("behind a pooler", func(t *testing.T) { endConnections(t, poolers["transaction mode"](t).Through(emptySchema(t))) })
+}
+
+func endConnections(t *testing.T, address string) {
+	t.Helper()
 	s := open(t, address, Options{})
 	admin, err := pgx.Connect(t.Context(), server.URL())
 	if err != nil {
