@@ -164,7 +164,7 @@ var sayings = map[string]string{
 	"install":   "belfry service install runs the server under systemd",
 	"uninstall": "belfry service uninstall removes the unit; the package manager removes the package, and only purge removes the data",
 	"import":    "belfry crontab import, kubernetes import, dkron import and xxl import bring jobs from elsewhere; belfry store copy brings a store",
-	"migrate":   "belfry crontab import, kubernetes import, dkron import and xxl import bring jobs from elsewhere; a server converts its store when it starts",
+	"migrate":   "belfry crontab import, kubernetes import, dkron import and xxl import bring jobs from elsewhere; belfry store migrate brings the schema of a store up to date",
 	"upgrade":   "install the new program, then systemctl restart belfry: the server converts its store when it starts",
 	"update":    "install the new program, then systemctl restart belfry; belfry apply -f FILE updates jobs",
 	"notify":    "a document of kind: channel says who hears of failures; belfry channel list shows the channels",

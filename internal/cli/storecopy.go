@@ -22,9 +22,9 @@ import (
 )
 
 func newStore(env Env) *cobra.Command {
-	cmd := group("store", "stores", "Copy and check stores", "belfry store copy sqlite:belfry.db postgres://belfry@db.example.com/belfry\nbelfry store check")
-	cmd.Long = "Copy and check stores. These commands open stores themselves, without a server."
-	cmd.AddCommand(newStoreCopy(env), newStoreCheck(env))
+	cmd := group("store", "stores", "Copy, check and upgrade stores", "belfry store copy sqlite:belfry.db postgres://belfry@db.example.com/belfry\nbelfry store check")
+	cmd.Long = "Copy, check and upgrade stores. These commands open stores themselves, without a server."
+	cmd.AddCommand(newStoreCopy(env), newStoreCheck(env), newStoreMigrate(env))
 	return cmd
 }
 

@@ -120,6 +120,7 @@ var verbs = map[string]verb{
 	"service status":       {unrun: "the same"},
 	"service uninstall":    {unrun: "the same"},
 	"store check":          {unrun: "the same"},
+	"store migrate":        {unrun: "the same"},
 	"store copy":           {unrun: "it needs a stopped server, see store.txtar"},
 	"run approve":          {args: []string{"{flow}/ask"}, absent: []string{"01M7WSD70J4JVRQ9N4TN6P9NR3/ask"}},
 	"run reject":           {args: []string{"{flow}/ask"}, absent: []string{"01M7WSD70J4JVRQ9N4TN6P9NR3/ask"}},

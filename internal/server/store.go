@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -70,6 +71,21 @@ func OpenStore(ctx context.Context, c config.Server, o StoreOptions) (s store.St
 		o.Log.Info("the store is behind a connection pooler: each transaction brings its settings, and hints of other servers are polled for")
 	}
 	return s, nil
+}
+
+// ErrNoSQL is returned by [Migration] for a store that only Belfry itself upgrades.
+var ErrNoSQL = errors.New("the schema of the store is upgraded by Belfry alone")
+
+// Migration returns the statements that the schema of a store in PostgreSQL, MySQL or MariaDB still
+// needs, for an administrator.
+func Migration(ctx context.Context, s config.Store) (script string, err error) {
+	switch s.Kind() {
+	case config.Postgres:
+		return postgres.Script(ctx, string(s))
+	case config.MySQL:
+		return mysql.Script(ctx, string(s))
+	}
+	return "", ErrNoSQL
 }
 
 // tellRefill returns a function that logs the progress of a refill, in a store that was

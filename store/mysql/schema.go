@@ -38,13 +38,78 @@ func migrate(ctx context.Context, a *address) error {
 	defer conn.Close() // releases the lock as well
 	within, cancel := context.WithTimeout(ctx, openMax)
 	defer cancel()
-	if _, _, err := known(within, conn); err != nil {
+	_, ours, err := known(within, conn)
+	if err != nil {
 		return err
 	}
 	if err := lock(ctx, conn); err != nil {
 		return err
 	}
+	if !ours {
+		if _, err := conn.ExecContext(ctx, createVersions); err != nil {
+			return err
+		}
+	}
 	return forward(ctx, conn, list)
+}
+
+// createVersions creates the table that says which scripts have run.
+const createVersions = `create table if not exists schema_versions (
+		version int primary key,
+		oldest  int not null,
+		applied datetime(6) not null
+	)`
+
+// Script returns the statements that bring the schema of a database up to date, for a person who
+// runs them with the program mysql or mariadb; "" if it is. It changes nothing.
+func Script(ctx context.Context, text string) (string, error) {
+	a, err := parseAddress(text)
+	if err != nil {
+		return "", &AddressError{Cause: err}
+	}
+	script, err := missing(ctx, a)
+	if err != nil {
+		return "", fmt.Errorf("look at %s: %w", a.name, err)
+	}
+	return script, nil
+}
+
+func missing(ctx context.Context, a *address) (string, error) {
+	list, err := scripts()
+	if err != nil {
+		return "", err
+	}
+	d, err := connect(ctx, a)
+	if err != nil {
+		return "", err
+	}
+	defer d.pool.Close()
+	conn, err := d.pool.Conn(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	_, ours, err := known(ctx, conn)
+	if err != nil {
+		return "", err
+	}
+	if ours {
+		list, err = after(ctx, conn, list)
+	}
+	if err != nil || len(list) == 0 {
+		return "", err
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "use `%s`;\nset names utf8mb4 collate utf8mb4_bin;\n%s;\n%s;\n", strings.ReplaceAll(a.config.DBName, "`", "``"), unbounded.session(), createVersions)
+	for _, m := range list {
+		fmt.Fprintf(&b, "\n%s\n%s;\n", strings.TrimSpace(withoutFunctions(m.Script)), recordOf(m))
+	}
+	return b.String(), nil
+}
+
+// recordOf returns the statement that says that a script has run.
+func recordOf(m sqldb.Migration) string {
+	return fmt.Sprintf("insert into schema_versions values (%d, %d, utc_timestamp(6))", m.Version, m.Oldest)
 }
 
 // lock waits until no other node changes the schema. Each try is short, so that a connection whose
@@ -118,18 +183,7 @@ func product(version string) (string, error) {
 }
 
 func forward(ctx context.Context, conn *sql.Conn, list sqldb.Migrations) error {
-	if _, err := conn.ExecContext(ctx, `create table if not exists schema_versions (
-		version int primary key,
-		oldest  int not null,
-		applied datetime(6) not null
-	)`); err != nil {
-		return err
-	}
-	var version, oldest int
-	if err := conn.QueryRowContext(ctx, "select coalesce(max(version), 0), coalesce(max(oldest), 0) from schema_versions").Scan(&version, &oldest); err != nil {
-		return err
-	}
-	list, err := list.Behind(version, oldest)
+	list, err := after(ctx, conn, list)
 	if err != nil {
 		return err
 	}
@@ -137,11 +191,20 @@ func forward(ctx context.Context, conn *sql.Conn, list sqldb.Migrations) error {
 		if _, err := conn.ExecContext(ctx, withoutFunctions(m.Script)); err != nil {
 			return fmt.Errorf("bring the schema to version %d: %w", m.Version, err)
 		}
-		if _, err := conn.ExecContext(ctx, fmt.Sprintf("insert into schema_versions values (%d, %d, utc_timestamp(6))", m.Version, m.Oldest)); err != nil {
+		if _, err := conn.ExecContext(ctx, recordOf(m)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// after returns the scripts that the schema still needs.
+func after(ctx context.Context, conn *sql.Conn, list sqldb.Migrations) (sqldb.Migrations, error) {
+	var version, oldest int
+	if err := conn.QueryRowContext(ctx, "select coalesce(max(version), 0), coalesce(max(oldest), 0) from schema_versions").Scan(&version, &oldest); err != nil {
+		return nil, err
+	}
+	return list.Behind(version, oldest)
 }
 
 // calls of belfry_time and belfry_id in scripts.

@@ -80,7 +80,8 @@ func (o *poolOptions) config(pool *pgxpool.Pool) (*pgxpool.Config, error) {
 	}
 	config := pool.Config() // a copy
 	config.MaxConns, config.MinConns, config.MinIdleConns = int32(o.connections-1), 0, 0
-	config.BeforeAcquire, config.PrepareConn, config.AfterRelease, config.BeforeClose, config.ShouldPing = nil, nil, nil, nil, nil
+	config.BeforeAcquire = nil //nolint:staticcheck // a program may still use it
+	config.PrepareConn, config.AfterRelease, config.BeforeClose, config.ShouldPing = nil, nil, nil, nil
 	if hook := config.BeforeConnect; hook != nil {
 		config.BeforeConnect = func(ctx context.Context, c *pgx.ConnConfig) error {
 			if err := hook(ctx, c); err != nil {

@@ -5,6 +5,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -99,21 +100,79 @@ func (d *database) makeSchema(ctx context.Context, t pgx.Tx) error {
 	return nil
 }
 
-// behind returns the scripts that the schema still needs.
-func behind(ctx context.Context, t pgx.Tx, list sqldb.Migrations) (sqldb.Migrations, error) {
-	_, err := t.Exec(ctx, `create table if not exists schema_versions (
+// createVersions creates the table that says which scripts have run.
+const createVersions = `create table if not exists schema_versions (
 		version integer primary key,
 		oldest  integer not null,
 		applied timestamptz not null default now()
-	)`)
+	)`
+
+// versions returns the version of the schema, and the oldest program that can use it; 0 without one.
+func versions(ctx context.Context, a asker) (version, oldest int, there bool, err error) {
+	err = a.QueryRow(ctx, "select exists (select from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = current_schema and c.relname = 'schema_versions')").Scan(&there)
+	if err == nil && there {
+		err = a.QueryRow(ctx, "select coalesce(max(version), 0), coalesce(max(oldest), 0) from schema_versions").Scan(&version, &oldest)
+	}
+	return version, oldest, there, err
+}
+
+// behind returns the scripts that the schema still needs.
+func behind(ctx context.Context, t pgx.Tx, list sqldb.Migrations) (sqldb.Migrations, error) {
+	version, oldest, there, err := versions(ctx, t)
+	if err == nil && !there { // even "if not exists" needs the right to create tables
+		_, err = t.Exec(ctx, createVersions)
+	}
 	if err != nil {
 		return nil, err
 	}
-	var version, oldest int
-	if err := t.QueryRow(ctx, "select coalesce(max(version), 0), coalesce(max(oldest), 0) from schema_versions").Scan(&version, &oldest); err != nil {
-		return nil, err
-	}
 	return list.Behind(version, oldest)
+}
+
+// Script returns the statements that bring the schema of a database up to date, for a person who
+// runs them with psql; "" if it is. It changes nothing.
+func Script(ctx context.Context, address string) (string, error) {
+	list, err := scripts()
+	if err != nil {
+		return "", err
+	}
+	d, err := connect(ctx, address)
+	if err != nil {
+		return "", err
+	}
+	defer d.pool.Close()
+	var b strings.Builder
+	err = d.ask(ctx, func(a asker) error {
+		var schema *string
+		var exists bool
+		if err := a.QueryRow(ctx, "select s.name, exists (select from pg_namespace where nspname = s.name) from (select coalesce(nullif($1, ''), current_schema) as name) s", d.schema).Scan(&schema, &exists); err != nil {
+			return err
+		}
+		if schema == nil {
+			return errors.New("no schema of the search_path exists: name one with the parameter schema")
+		}
+		version, oldest, _, err := versions(ctx, a)
+		if err != nil {
+			return err
+		}
+		if list, err = list.Behind(version, oldest); err != nil || len(list) == 0 {
+			return err
+		}
+		name := pgx.Identifier{*schema}.Sanitize()
+		b.WriteString("begin;\n")
+		if !exists {
+			fmt.Fprintf(&b, "create schema %s;\n", name)
+		}
+		fmt.Fprintf(&b, "set local search_path = %s;\n%s;\n", name, createVersions)
+		for _, m := range list {
+			fmt.Fprintf(&b, "\n%s\ninsert into schema_versions (version, oldest) values (%d, %d);\n", strings.TrimSpace(m.Script), m.Version, m.Oldest)
+		}
+		b.WriteString("commit;\n")
+		return nil
+	})
+	if err != nil {
+		return "", fmt.Errorf("look at %s: %w", d.name, err)
+	}
+	return b.String(), nil
 }
 
 func forward(ctx context.Context, t pgx.Tx, list sqldb.Migrations) error {

@@ -169,6 +169,7 @@ var calls = []call{
 	{"doctor", "", either},
 	{"backup", "{path}/backup-{n}.db", 0},
 	{"store check", "sqlite:{path}/backup-1.db", 0},
+	{"store migrate", "sqlite:{path}/backup-1.db", 0},
 	{"store copy", "sqlite:{path}/backup-1.db sqlite:{path}/copy-{n}.db --active", 0},
 	{"restore", "{path}/backup-1.db --data {path}/other", 0},
 	{"serve", "", 1}, // a second one

@@ -1,6 +1,7 @@
 package servers
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -61,7 +62,7 @@ func (p *Postgres) NewPgbouncer(mode string, settings ...string) (b *Pgbouncer, 
 		err = startAnywhere(&b.Port, b.Start)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w (%v)", err, b.Close())
+		return nil, errors.Join(err, b.Close())
 	}
 	return b, nil
 }
