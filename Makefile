@@ -38,9 +38,9 @@ TORTURE  ?= 5m
 REPORT   ?= torture-report
 ARGS     ?= next '30 2 * * 1-5' --tz Europe/Berlin
 
-# bench/, packaging/, test/kubernetes/, test/openapi/, test/signin/, test/telemetry/, test/xxl/ and torture/ are modules of their own, so that the libraries that they
+# bench/, integrations/prometheus/, packaging/, test/kubernetes/, test/openapi/, test/signin/, test/telemetry/, test/xxl/ and torture/ are modules of their own, so that the libraries that they
 # compare, pack or check with never become Belfry's dependencies.
-MODULES := . $(patsubst %/go.mod,%,$(wildcard bench/go.mod bench/etcdcron/go.mod packaging/go.mod test/kubernetes/go.mod test/openapi/go.mod test/signin/go.mod test/telemetry/go.mod test/xxl/go.mod torture/go.mod))
+MODULES := . $(patsubst %/go.mod,%,$(wildcard bench/go.mod bench/etcdcron/go.mod integrations/prometheus/go.mod packaging/go.mod test/kubernetes/go.mod test/openapi/go.mod test/signin/go.mod test/telemetry/go.mod test/xxl/go.mod torture/go.mod))
 GOFMT    = "$$($(GO) env GOROOT)/bin/gofmt"
 TOOL     = $(GO) tool -modfile="$(CURDIR)/tools/go.mod"
 

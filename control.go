@@ -344,14 +344,23 @@ func (s *Scheduler) Remove(ctx context.Context, name string) error {
 	return outside(err)
 }
 
-// Inside returns the parts for package dashboard. It is no part of the stable API.
+// Inside returns the parts for packages dashboard, metrics and otelbelfry. It is no part of the stable
+// API.
 func (s *Scheduler) Inside(ctx context.Context) (inside.Parts, error) {
-	if _, err := s.open(ctx); err != nil {
+	if _, err := s.open(ctx); err != nil && !errors.Is(err, ErrNoStore) {
 		return inside.Parts{}, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return inside.Parts{Store: s.store, Planner: s.planner, Node: s.settings.node, Now: s.settings.now, Log: s.settings.log}, nil
+	p := inside.Parts{Store: s.store, Metrics: s.metrics, Version: version(), Node: s.settings.node, Now: s.settings.now, Log: s.settings.log}
+	if s.node != nil {
+		stats := s.node.Stats()
+		p.Load, p.Live = inside.LoadOf(stats), stats.Live
+		if planner := s.node.Planner(); planner != nil {
+			p.Planner = planner
+		}
+	}
+	return p, nil
 }
 
 // storeNow returns the time of the store's clock, which decides.

@@ -22,6 +22,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/node/unreported"
 	"github.com/belfry-cron/belfry/internal/remote"
 	"github.com/belfry-cron/belfry/internal/server/auth"
+	"github.com/belfry-cron/belfry/internal/server/metrics"
 	"github.com/belfry-cron/belfry/internal/server/service"
 	"github.com/belfry-cron/belfry/internal/sys/clock"
 	"github.com/belfry-cron/belfry/job"
@@ -51,7 +52,8 @@ type Scheduler struct {
 	closed   bool
 	store    store.Store
 	service  *service.Service
-	planner  service.Planner // of the node, once it runs
+	node     *node.Node // once it runs
+	metrics  *metrics.Metrics
 
 	// abandon is closed when the stopping program abandons handlers that ignore their context.
 	abandon chan struct{}
@@ -79,7 +81,7 @@ func New(open store.Opener, options ...Option) *Scheduler {
 
 func newScheduler(options []Option) *Scheduler {
 	s := &Scheduler{
-		settings: defaultSettings(), abandon: make(chan struct{}),
+		settings: defaultSettings(), abandon: make(chan struct{}), metrics: metrics.New(),
 		handlers: map[string]*handler{}, jobs: map[string]*declaration{},
 	}
 	for _, option := range options {
@@ -282,7 +284,7 @@ func (s *Scheduler) Run(ctx context.Context) (err error) {
 		return unlessStopped(ctx, err)
 	}
 	s.mu.Lock()
-	s.service, s.planner = svc, n.Planner()
+	s.service = svc
 	s.mu.Unlock()
 	owner.service = svc
 	var group sync.WaitGroup
@@ -308,6 +310,9 @@ func unlessStopped(ctx context.Context, err error) error {
 
 // runNode runs a node, and abandons handlers that ignore their context.
 func (s *Scheduler) runNode(ctx context.Context, n *node.Node) error {
+	s.mu.Lock()
+	s.node = n
+	s.mu.Unlock()
 	var group sync.WaitGroup
 	over := make(chan struct{})
 	group.Go(func() { s.abandonAfter(ctx, over) })
@@ -368,7 +373,8 @@ func (s *Scheduler) nodeConfig(machine string, roles []string) node.Config {
 			}
 			return (*functions)(s)
 		},
-		Now: s.settings.now, Boot: s.settings.boot, Log: s.settings.log,
+		Observer: s.metrics,
+		Now:      s.settings.now, Boot: s.settings.boot, Log: s.settings.log,
 	}
 }
 

@@ -202,6 +202,9 @@ func (b *board) fail(w http.ResponseWriter, status int, what string, err error) 
 // answers returns the handler of the store, and the session of a person.
 func (b *board) answers(ctx context.Context, name string, roles map[string]store.Role) (http.Handler, string, error) {
 	parts, err := b.scheduler.Inside(ctx)
+	if err == nil && parts.Store == nil {
+		err = belfry.ErrNoStore
+	}
 	if err != nil {
 		return nil, "", err
 	}

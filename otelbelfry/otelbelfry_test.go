@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/codes"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/embedded"
 	"go.opentelemetry.io/otel/trace/noop"
@@ -16,6 +18,7 @@ import (
 	"github.com/belfry-cron/belfry"
 	"github.com/belfry-cron/belfry/belfrytest"
 	"github.com/belfry-cron/belfry/otelbelfry"
+	"github.com/belfry-cron/belfry/store/memory"
 )
 
 // recorder records finished spans.
@@ -80,4 +83,24 @@ func TestARunBelongsToTheTraceThatTriggeredIt(t *testing.T) {
 			t.Errorf("the spans are %v", count)
 		}
 	})
+}
+
+// A reader of the SDK gets the metrics of a scheduler.
+func TestAReaderGetsTheMetrics(t *testing.T) {
+	s := belfry.New(memory.Empty())
+	reader := sdkmetric.NewManualReader(sdkmetric.WithProducer(otelbelfry.Metrics(s)))
+	defer sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)).Shutdown(context.Background()) //nolint:errcheck // nothing is sent
+	var got metricdata.ResourceMetrics
+	if err := reader.Collect(t.Context(), &got); err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for _, scope := range got.ScopeMetrics {
+		for _, m := range scope.Metrics {
+			names[m.Name] = true
+		}
+	}
+	if !names["belfry_attempts_total"] || !names["belfry_start_lateness_seconds"] || names["belfry_runs_total"] {
+		t.Errorf("the metrics are %v", names)
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/internal/node"
+	"github.com/belfry-cron/belfry/internal/server/inside"
 	"github.com/belfry-cron/belfry/internal/server/metrics"
 	"github.com/belfry-cron/belfry/job"
 )
@@ -35,7 +36,7 @@ func (w *Worker) listenHealth() error {
 // families returns the metrics of the worker.
 func (w *Worker) families(context.Context) []metrics.Family {
 	stats := w.node.Stats()
-	return w.parts.metrics.WorkerFamilies(w.parts.Version, loadOf(stats), stats.Live)
+	return w.parts.metrics.WorkerFamilies(w.parts.Version, inside.LoadOf(stats), stats.Live)
 }
 
 // readiness reports whether a worker can run jobs, and why not, like /readyz of a server.

@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/internal/events"
-	"github.com/belfry-cron/belfry/internal/node"
 	"github.com/belfry-cron/belfry/internal/remote/host"
 	"github.com/belfry-cron/belfry/internal/server/auth"
 	"github.com/belfry-cron/belfry/internal/server/httpapi"
+	"github.com/belfry-cron/belfry/internal/server/inside"
 	"github.com/belfry-cron/belfry/internal/server/metrics"
 	"github.com/belfry-cron/belfry/internal/server/service"
 	"github.com/belfry-cron/belfry/internal/server/web"
@@ -155,15 +155,6 @@ func (s *Server) answersWith(handler http.Handler) *http.Server {
 	}
 }
 
-// loadOf returns the load of a node for its metrics.
-func loadOf(stats node.Stats) metrics.Load {
-	return metrics.Load{
-		Jobs: stats.Planner.Jobs, CatchingUp: stats.Planner.Held, Ahead: stats.Planner.Ahead, Capacity: stats.Capacity,
-		Held: stats.Worker.Held, Pending: stats.Worker.Pending, Results: stats.Worker.Results,
-		ClockAhead: stats.ClockAhead, ClockOff: stats.ClockOff,
-	}
-}
-
 // families returns the metrics of the server.
 func (s *Server) families(ctx context.Context) []metrics.Family {
 	var history func() metrics.History
@@ -177,7 +168,7 @@ func (s *Server) families(ctx context.Context) []metrics.Family {
 		Approvals:     func(ctx context.Context) (int, error) { return s.service.Attention.Approvals(ctx, s.itself()) },
 		Notifications: func() metrics.Notifications { return metrics.Notifications(s.notifier.Stats()) },
 		Version:       s.Version, Store: s.measured, Next: s.node.Planner().NextAfter,
-		Load: func() metrics.Load { return loadOf(s.node.Stats()) },
+		Load: func() metrics.Load { return inside.LoadOf(s.node.Stats()) },
 	})
 }
 

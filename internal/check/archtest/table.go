@@ -22,8 +22,8 @@ var wings = []wing{
 	{"node", []string{"internal/node/", "executor/"}},
 	{"conversions", []string{"internal/cli/"}},
 	{"server", []string{"internal/server/", "internal/remote/host"}},
-	{"assembly", []string{"internal/node", "internal/remote", "internal/server", "."}},
-	{"command line", []string{"internal/cli", "internal/cli/doctor", "robfig", "otelbelfry", "dashboard"}},
+	{"assembly", []string{"internal/node", "internal/remote", "internal/server", "internal/server/inside", "."}},
+	{"command line", []string{"internal/cli", "internal/cli/doctor", "robfig", "otelbelfry", "dashboard", "metrics"}},
 	{"programs", []string{"cmd/", "examples/"}},
 	{"checks", []string{"internal/check/", "store/storetest", "store/storetest/", "belfrytest", "test/", "cron/internal/zonegen", "internal/server/signin/provider"}},
 }
@@ -349,9 +349,10 @@ var table = map[string]line{
 		testModules: []string{"go.yaml.in/yaml/v3"},
 	},
 	// What other packages take from the scheduler of a program.
-	"internal/server/inside": {shared: true, imports: []string{"store", "internal/server/service"}},
+	"internal/server/inside":      {shared: true, imports: []string{"job", "store", "internal/node", "internal/server/metrics", "internal/server/service"}},
+	"internal/server/otelmetrics": {shared: true, imports: []string{"internal/server/metrics"}, modules: []string{"go.opentelemetry.io/otel", "go.opentelemetry.io/otel/sdk"}},
 	"internal/server/telemetry": {
-		imports: []string{"job", "store", "internal/server/metrics", "internal/sys/failurelog"},
+		imports: []string{"job", "store", "internal/server/metrics", "internal/server/otelmetrics", "internal/sys/failurelog"},
 		modules: []string{
 			"go.opentelemetry.io/otel", "go.opentelemetry.io/otel/exporters", "go.opentelemetry.io/otel/log", "go.opentelemetry.io/otel/sdk", "go.opentelemetry.io/otel/trace", "go.opentelemetry.io/contrib/bridges/otelslog",
 		},
@@ -461,7 +462,7 @@ var table = map[string]line{
 		imports: []string{"internal/reason",
 			"cron", "job", "store", "executor", "client",
 			"internal/decide/engine", "internal/decide/timer",
-			"internal/server/auth", "internal/sys/clock", "internal/node", "internal/node/output", "internal/node/unreported", "internal/remote", "internal/server/inside", "internal/server/service",
+			"internal/server/auth", "internal/sys/clock", "internal/node", "internal/node/output", "internal/node/unreported", "internal/remote", "internal/server/inside", "internal/server/metrics", "internal/server/service",
 		},
 		testImports: []string{"belfrytest", "store/memory", "store/postgres", "store/sqlite", "test/servers", "internal/remote/host", "internal/server/auth", "internal/server/httpapi", "internal/server/service"},
 		testModules: []string{"go.uber.org/goleak", "modernc.org/sqlite"},
@@ -471,7 +472,7 @@ var table = map[string]line{
 		shared: true,
 		imports: []string{"internal/phrase", "internal/reason",
 			"history/mongo", "client", "cron", "job", "store", "internal/decide/placement", "store/etcd", "store/joined", "store/mysql", "store/postgres", "store/redis", "store/sqlite", "executor", "executor/container", "executor/kubernetes", "executor/shell", "executor/http", "executor/xxl", "internal/sys/engine", "internal/remote/kube",
-			"internal/server/auth", "internal/server/callback", "internal/server/health", "internal/sys/clock", "internal/server/config", "internal/server/runlog", "internal/server/scan", "internal/events", "internal/server/httpapi", "internal/sys/fdpass", "internal/node/recovery", "internal/server/metrics", "internal/node", "internal/decide/engine", "internal/decide/notification", "internal/server/notify", "internal/server/nodeinfo", "internal/remote", "internal/remote/host", "internal/node/secret", "internal/server/service", "internal/server/signin", "internal/server/telemetry", "internal/sys/failurelog", "internal/node/unreported", "internal/node/watchdog", "internal/server/web", "internal/remote/wire", "internal/node/work", "internal/node/worker",
+			"internal/server/auth", "internal/server/callback", "internal/server/health", "internal/sys/clock", "internal/server/config", "internal/server/runlog", "internal/server/scan", "internal/events", "internal/server/inside", "internal/server/httpapi", "internal/sys/fdpass", "internal/node/recovery", "internal/server/metrics", "internal/node", "internal/decide/engine", "internal/decide/notification", "internal/server/notify", "internal/server/nodeinfo", "internal/remote", "internal/remote/host", "internal/node/secret", "internal/server/service", "internal/server/signin", "internal/server/telemetry", "internal/sys/failurelog", "internal/node/unreported", "internal/node/watchdog", "internal/server/web", "internal/remote/wire", "internal/node/work", "internal/node/worker",
 		},
 		testImports: []string{"store/memory", "internal/check/logtest"},
 		testModules: []string{"go.uber.org/goleak"},
@@ -498,12 +499,13 @@ var table = map[string]line{
 		imports: []string{".", "cron", "job", "store"}, testImports: []string{"belfrytest"},
 	},
 	"otelbelfry": {
-		imports: []string{"."}, modules: []string{"go.opentelemetry.io/otel"}, testImports: []string{"belfrytest"},
+		imports: []string{".", "internal/server/metrics", "internal/server/otelmetrics"}, modules: []string{"go.opentelemetry.io/otel", "go.opentelemetry.io/otel/sdk"}, testImports: []string{"belfrytest", "store/memory"},
 	},
 	"dashboard": {
 		imports:     []string{".", "store", "internal/events", "internal/server/auth", "internal/server/httpapi", "internal/server/inside", "internal/server/service", "internal/server/web"},
 		testImports: []string{"client", "job", "store/memory"},
 	},
+	"metrics":            {imports: []string{".", "internal/server/metrics"}, testImports: []string{"store/memory"}},
 	"examples/embedded":  {imports: []string{".", "store", "store/postgres", "store/sqlite"}},
 	"examples/flow":      {imports: []string{".", "store/memory"}},
 	"examples/handlers":  {imports: []string{".", "store/postgres"}},

@@ -87,6 +87,9 @@ type Sources struct {
 	Windows func(ctx context.Context) (map[string]job.WindowAction, error)
 	// Hooks returns how many calls of hooks this server has had, by result. It may be nil.
 	Hooks func() map[string]int64
+	// OfProgram is set for the scheduler of a Go program, which does not see what else ends runs, and
+	// whose calls of the store are not measured: it has no metrics of these.
+	OfProgram bool
 	// Next returns the next due time of a job, and whether there is one.
 	Next func(uid job.ID, at time.Time) (time.Time, bool)
 }
@@ -112,7 +115,8 @@ const (
 type Metrics struct {
 	lateness latencies
 	running  atomic.Int64
-	lost     atomic.Int64            // steps
+	lost     atomic.Int64 // steps
+	attempts map[job.Outcome]*atomic.Int64
 	calls    map[string]*callMetrics // by method
 	recent   latencyRing             // calls of the store
 
@@ -140,6 +144,10 @@ func New() *Metrics {
 	for _, call := range methods {
 		m.calls[call] = &callMetrics{}
 	}
+	m.attempts = map[job.Outcome]*atomic.Int64{}
+	for _, outcome := range job.Outcome("").Values() {
+		m.attempts[job.Outcome(outcome)] = &atomic.Int64{}
+	}
 	return m
 }
 
@@ -157,6 +165,9 @@ func (m *Metrics) Resumed() { m.running.Add(1) }
 // Ended counts the end of a started attempt.
 func (m *Metrics) Ended(uid job.ID, outcome job.Outcome, at time.Time) {
 	m.running.Add(-1)
+	if n := m.attempts[outcome]; n != nil {
+		n.Add(1)
+	}
 	if outcome != job.OutcomeSucceeded {
 		return
 	}
@@ -249,8 +260,10 @@ func (m *Metrics) Families(ctx context.Context, s Sources) []Family {
 	p.family("belfry_planned_ahead_seconds", Gauge, "How far ahead all other jobs are planned; below 0 the planner is behind.")
 	p.sample(load.Ahead.Seconds())
 
-	p.family("belfry_store_steps_lost_total", Counter, "Steps that the store had acknowledged and no longer has, as after a failover of Redis.")
-	p.sample(float64(m.lost.Load()))
+	if !s.OfProgram {
+		p.family("belfry_store_steps_lost_total", Counter, "Steps that the store had acknowledged and no longer has, as after a failover of Redis.")
+		p.sample(float64(m.lost.Load()))
+	}
 
 	if s.Notifications != nil {
 		writeNotifications(p, s.Notifications())
@@ -298,8 +311,10 @@ func (m *Metrics) Families(ctx context.Context, s Sources) []Family {
 			p.sample(float64(n))
 		}
 	}
-	m.writeEnded(p)
-	m.writeCalls(p)
+	if !s.OfProgram {
+		m.writeEnded(p)
+		m.writeCalls(p)
+	}
 	writeProcess(p)
 	return p.families
 }
@@ -313,6 +328,10 @@ func (m *Metrics) writeNode(p *page, version string, load Load) {
 	m.lateness.write(p)
 	p.family("belfry_attempts_running", Gauge, "Attempts that have begun and are not over.")
 	p.sample(float64(m.running.Load()))
+	p.family("belfry_attempts_total", Counter, "Attempts that have begun on this node and have ended, by outcome.")
+	for _, outcome := range job.Outcome("").Values() {
+		p.sample(float64(m.attempts[job.Outcome(outcome)].Load()), "outcome", outcome)
+	}
 	p.family("belfry_capacity_attempts", Gauge, "How many attempts this node runs at once.")
 	p.sample(float64(load.Capacity))
 	p.family("belfry_runs_held", Gauge, "Runs of the next seconds that this node holds and has not claimed.")
@@ -460,6 +479,9 @@ func (m *Metrics) writeJobs(ctx context.Context, p *page, s Sources, jobs []*sto
 		if !placement.Barred(j.Filled, live).IsZero() {
 			p.sample(1, "namespace", j.Filled.Namespace, "name", j.Filled.Name)
 		}
+	}
+	if s.OfProgram {
+		return
 	}
 	failures := m.failuresOf(jobs)
 	p.family("belfry_job_failures_total", Counter, "Runs of the job that failed, timed out, were lost or missed, and ended by way of this process.")

@@ -26,6 +26,9 @@ type Family struct {
 	Samples []Sample
 }
 
+// IsOwn reports whether a metric is about Belfry, and not about the process or Go.
+func (f *Family) IsOwn() bool { return strings.HasPrefix(f.Name, "belfry_") }
+
 // Sample is a value of a metric.
 type Sample struct {
 	Labels []string // pairs of name and value

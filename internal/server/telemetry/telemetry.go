@@ -27,6 +27,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/belfry-cron/belfry/internal/server/metrics"
+	"github.com/belfry-cron/belfry/internal/server/otelmetrics"
 	"github.com/belfry-cron/belfry/internal/sys/failurelog"
 )
 
@@ -167,7 +168,7 @@ func sendMetrics(ctx context.Context, t *Telemetry, c Config, by string, from *r
 	if err != nil {
 		return err
 	}
-	reader := sdkmetric.NewPeriodicReader(exporter, sdkmetric.WithProducer(producer{c.Families, time.Now()}))
+	reader := sdkmetric.NewPeriodicReader(exporter, sdkmetric.WithProducer(otelmetrics.New(c.Families)))
 	provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader), sdkmetric.WithResource(from))
 	t.ends = append(t.ends, provider.Shutdown)
 	return nil

@@ -1,4 +1,5 @@
-package telemetry
+// Package otelmetrics hands metrics to the SDK of OpenTelemetry.
+package otelmetrics
 
 import (
 	"context"
@@ -11,14 +12,23 @@ import (
 	"github.com/belfry-cron/belfry/internal/server/metrics"
 )
 
-// producer reads the metrics of the process, under the names that they have for Prometheus.
-type producer struct {
+// scope names the instrumentation.
+const scope = "github.com/belfry-cron/belfry"
+
+// Producer reads the metrics of a process, under the names that they have for Prometheus. It implements
+// sdkmetric.Producer.
+type Producer struct {
 	families func(context.Context) []metrics.Family
 	since    time.Time
 }
 
+// New returns a producer of families that count from now.
+func New(families func(context.Context) []metrics.Family) Producer {
+	return Producer{families, time.Now()}
+}
+
 // Produce implements sdkmetric.Producer.
-func (p producer) Produce(ctx context.Context) ([]metricdata.ScopeMetrics, error) {
+func (p Producer) Produce(ctx context.Context) ([]metricdata.ScopeMetrics, error) {
 	families, now := p.families(ctx), time.Now()
 	list := make([]metricdata.Metrics, len(families))
 	for i := range families {
@@ -27,7 +37,7 @@ func (p producer) Produce(ctx context.Context) ([]metricdata.ScopeMetrics, error
 	return []metricdata.ScopeMetrics{{Scope: instrumentation.Scope{Name: scope}, Metrics: list}}, nil
 }
 
-func (p producer) dataOf(f *metrics.Family, now time.Time) metricdata.Aggregation {
+func (p Producer) dataOf(f *metrics.Family, now time.Time) metricdata.Aggregation {
 	if f.Kind == metrics.Histogram {
 		points := make([]metricdata.HistogramDataPoint[float64], len(f.Samples))
 		for i, s := range f.Samples {
