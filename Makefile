@@ -8,11 +8,12 @@ FUZZTIME ?= 50000x
 SOAKTIME ?= 60s
 # Jobs that are due in one second.
 CROWD    ?= 10000
-# Of virtual time, in internal/check/sim: with models of nodes, and with whole nodes.
-HOURS      ?= 1000
-NODE_HOURS ?= 100
-SEED       ?= random
-RACE       ?=
+# Of virtual time, in internal/check/sim: with models of nodes, with whole nodes, and with wrong clocks.
+HOURS       ?= 1000
+NODE_HOURS  ?= 100
+CLOCK_HOURS ?= 20
+SEED        ?= random
+RACE        ?=
 # Of make race: 1 for all that make test-long looks at.
 WHOLE      ?=
 # Sequences of random steps of the store suite, and worlds of internal/node.
@@ -103,7 +104,7 @@ SHELL       := bash
 .SHELLFLAGS := -euo pipefail -c
 
 .DEFAULT_GOAL := help
-.PHONY: help run build release test test-working test-waiting test-modules test-web screenshots test-long e2e servers cluster crash crash-nodes crash-programs check lint vulnerabilities race race-bubbles race-others fuzz sim sim-core sim-nodes mutations seeds soak bench torture lines fmt tidy
+.PHONY: help run build release test test-working test-waiting test-modules test-web screenshots test-long e2e servers cluster crash crash-nodes crash-programs check lint vulnerabilities race race-bubbles race-others fuzz sim sim-core sim-nodes sim-clocks mutations seeds soak bench torture lines fmt tidy
 
 help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -216,8 +217,8 @@ fuzz: ## run each fuzz target with FUZZTIME inputs (50000x), or for a time
 	}; export -f one; \
 	xargs -P 2 -n 2 bash -c 'one "$$@"' one <<<"$$targets"
 
-sim: ## a cluster in bad weather for HOURS (1000) and NODE_HOURS (100) of virtual time; RACE=-race; SEED= for the same each time
-	@$(if $(RACE),$(beside),$(MAKE) --no-print-directory) sim-core sim-nodes
+sim: ## a cluster in bad weather for HOURS (1000), NODE_HOURS (100) and, with wrong clocks, CLOCK_HOURS (20) of virtual time; RACE=-race; SEED= for the same each time
+	@$(if $(RACE),$(beside),$(MAKE) --no-print-directory) sim-core sim-nodes sim-clocks
 
 sim-core:
 	$(CGO) BELFRY_SEED=$(SEED) BELFRY_SIM_CORE=$(HOURS) $(GO) test $(RACE) -count=1 -v -timeout 0 -run '^TestCore$$' ./internal/check/sim
@@ -225,6 +226,9 @@ sim-core:
 # With the race detector it has one processor, see above, and leaves the other one idle.
 sim-nodes:
 	$(CGO) BELFRY_SEED=$(SEED) BELFRY_SIM_NODES=$(NODE_HOURS) $(GO) test $(RACE) -cpu '$(if $(RACE),1)' -count=1 -v -timeout 0 -run '^TestNodes$$' ./internal/check/sim
+
+sim-clocks:
+	$(CGO) BELFRY_SEED=$(SEED) BELFRY_SIM_CLOCKS=$(CLOCK_HOURS) $(GO) test $(RACE) -count=1 -v -timeout 0 -run '^TestClocks$$' ./internal/check/sim
 
 mutations: ## break the invariants on purpose, one fault at a time: the named test must fail; ONLY=overlap for some
 	$(GO) run ./test/mutations '$(ONLY)'
@@ -253,10 +257,10 @@ test-long: ## all that can be made longer, for some hours
 	$(GO) -C test/telemetry test -timeout 1h -count=1 -v -tags long . # builds the Collector
 	BELFRY_XXL=10000 BELFRY_DATABASE=postgres,mariadb,etcd,redis $(GO) -C test/xxl test -timeout 3h -count=1 -v -tags servers -run '^TestThreeNodes$$' .
 	BELFRY_ROLLING=2m $(GO_TEST) -count=1 -v -tags servers -run '^TestNoTickIsLost' ./test/programs
-	$(MAKE) sim HOURS=10000 NODE_HOURS=1000
+	$(MAKE) sim HOURS=10000 NODE_HOURS=1000 CLOCK_HOURS=200
 	BELFRY_CONTAINERS=10m $(GO_TEST) -count=1 -v -tags servers -run '^TestContainersRunThroughCrashes' ./test/e2e
 	BELFRY_MODEL=large $(GO_TEST) -timeout 3h -count=1 -v -tags servers ./internal/check/model
-	CGO_ENABLED=1 $(MAKE) sim HOURS=200 NODE_HOURS=50 RACE=-race
+	CGO_ENABLED=1 $(MAKE) sim HOURS=200 NODE_HOURS=50 CLOCK_HOURS=5 RACE=-race
 	$(MAKE) mutations
 	$(MAKE) seeds SEEDS=3000 WORLDS=200
 	BELFRY_WALKS=whole $(GO_TEST) -count=1 -run '$(WALKS)' ./internal/server/httpapi

@@ -19,7 +19,7 @@ import (
 // seeds returns the first of some worlds, and their number: the same each time, so that only
 // changes matter. BELFRY_SEED=random takes others, and a number only that world. The variable is
 // their least total length in hours; all are equally long, so that the seed alone identifies one.
-func seeds(t *testing.T, variable string, otherwise float64) (first uint64, worlds int) {
+func seeds(t *testing.T, variable string, otherwise float64, world time.Duration) (first uint64, worlds int) {
 	t.Helper()
 	hours := otherwise
 	if text := os.Getenv(variable); text != "" {
@@ -29,7 +29,7 @@ func seeds(t *testing.T, variable string, otherwise float64) (first uint64, worl
 		}
 	}
 	// A little less, as hours may be no exact number of worlds in binary.
-	worlds = int(math.Ceil(hours/sliceOf.Hours() - 1e-9))
+	worlds = int(math.Ceil(hours/world.Hours() - 1e-9))
 	switch text := os.Getenv("BELFRY_SEED"); text {
 	case "":
 		first = 1
@@ -106,7 +106,7 @@ func (l *load) tell(t *testing.T, took time.Duration) {
 func TestCore(t *testing.T) {
 	// The memory of a world is freed at its end: collecting garbage before is useless.
 	defer debug.SetGCPercent(debug.SetGCPercent(800))
-	first, worlds := seeds(t, "BELFRY_SIM_CORE", 4)
+	first, worlds := seeds(t, "BELFRY_SIM_CORE", 4, sliceOf)
 	var next atomic.Uint64
 	var all load
 	var group sync.WaitGroup
@@ -128,7 +128,7 @@ func TestCore(t *testing.T) {
 
 // TestCoreOnCommitsInParts lets a few worlds happen on a store that commits in parts.
 func TestCoreOnCommitsInParts(t *testing.T) {
-	first, _ := seeds(t, "BELFRY_SIM_CORE", 4)
+	first, _ := seeds(t, "BELFRY_SIM_CORE", 4, sliceOf)
 	for seed := range uint64(2) {
 		c, fates, err := RunCoreInParts(first+seed, 20*time.Minute)
 		if err != nil {

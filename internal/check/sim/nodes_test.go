@@ -378,7 +378,7 @@ const silentCalls = 10
 
 func TestNodes(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
-	first, worlds := seeds(t, "BELFRY_SIM_NODES", 0.5)
+	first, worlds := seeds(t, "BELFRY_SIM_NODES", 0.5, sliceOf)
 	var all load
 	began := time.Now()
 	limit := make(chan struct{}, runtime.GOMAXPROCS(0))
