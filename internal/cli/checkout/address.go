@@ -59,6 +59,9 @@ func ParseAddress(text string) (Address, error) {
 		if u.Hostname() == "" || strings.HasPrefix(u.Host, "-") || strings.HasPrefix(u.User.Username(), "-") {
 			return Address{}, fmt.Errorf("the address of the repository has no valid host: write %s://host/path", u.Scheme)
 		}
+		if u.Scheme == "http" && !isLoopback(u.Hostname()) {
+			return Address{}, errors.New("the address of the repository is without TLS, by which others could send jobs of theirs: write https://")
+		}
 	case "file":
 		if u.Host != "" || !path.IsAbs(u.Path) {
 			return Address{}, errors.New("the address of a local repository is file:// and an absolute path: file:///srv/git/jobs.git")
@@ -96,7 +99,7 @@ func (a Address) Name() string {
 // withToken returns the settings of git that send a token to the host of the address alone, and the address
 // without its user, which is sent with it.
 func (a Address) withToken(token string) (fetched, key, value string, err error) {
-	if a.web == nil || a.scheme != "https" && (a.scheme != "http" || !isLoopback(a.web.Hostname())) {
+	if a.scheme != "https" && a.scheme != "http" {
 		return "", "", "", fmt.Errorf("a token is sent over https alone, and the address is %s: leave the token out, or write https://…", a.shown)
 	}
 	host := url.URL{Scheme: a.web.Scheme, Host: a.web.Host, Path: "/"}

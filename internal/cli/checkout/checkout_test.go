@@ -402,6 +402,7 @@ func TestAddresses(t *testing.T) {
 		"ext::sh -c 'touch x'":                "a space",
 		"ext::sh":                             "is not the address",
 		"ext://x":                             "not fetched by ext",
+		"http://example.com/x":                "without TLS",
 		"git://github.com/a/b":                "not fetched by git",
 		"/srv/git":                            "file:// and an absolute path",
 		"../jobs":                             "is not the address",
@@ -432,8 +433,8 @@ func TestAddresses(t *testing.T) {
 			t.Errorf("the path %q is taken as %q", path, got)
 		}
 	}
-	if _, err := checkout.Open(checkout.Config{Address: address(t, "http://example.com/x"), Token: "hunter2", Dir: t.TempDir(), Getenv: os.Getenv}); err == nil || !strings.Contains(err.Error(), "over https alone") {
-		t.Errorf("a token without TLS: %v", err)
+	if _, err := checkout.Open(checkout.Config{Address: address(t, "ssh://git@example.com/x"), Token: "hunter2", Dir: t.TempDir(), Getenv: os.Getenv}); err == nil || !strings.Contains(err.Error(), "over https alone") {
+		t.Errorf("a token for ssh: %v", err)
 	}
 }
 
