@@ -5,6 +5,7 @@ package postgres
 import (
 	"context"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -218,6 +219,57 @@ func TestATransactionOfAFrozenNodeBehindAPoolerIsEnded(t *testing.T) {
 	}
 	if _, err := s.Sessions(t.Context()); err != nil {
 		t.Errorf("the next call: %v", err)
+	}
+}
+
+// A pooler says that the server is gone, and not whether it had committed.
+func TestACommitThatAPoolerHasNoAnswerToMayHaveBeenDone(t *testing.T) {
+	t.Parallel()
+	own := servers.StartPostgres(t)
+	psql(t, own.URL(), `create table public.slow (n int);
+		create function public.wait() returns trigger language plpgsql as $$ begin perform pg_sleep(300); return null; end $$;
+		create constraint trigger late after insert on public.slow deferrable initially deferred for each row execute function public.wait()`)
+	s := open(t, own.StartPgbouncer(t, "transaction").Through(own.Schema()), Options{})
+	tx, err := s.d.Begin(t.Context(), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	if err := tx.Exec(t.Context(), "insert into public.slow values (1)"); err != nil {
+		t.Fatal(err)
+	}
+	watch := raw(t, own.URL())
+	killed := make(chan error, 1)
+	go func() {
+		killed <- func() error {
+			for {
+				var pid int
+				err := watch.QueryRow(t.Context(), "select coalesce(max(pid), 0) from pg_stat_activity where wait_event = 'PgSleep'").Scan(&pid)
+				if err != nil {
+					return err
+				}
+				if pid > 0 {
+					return syscall.Kill(pid, syscall.SIGKILL)
+				}
+			}
+		}()
+	}()
+	unknown, err := tx.Commit(t.Context())
+	if failed := <-killed; failed != nil {
+		t.Fatal(failed)
+	}
+	if err == nil || !unknown || s.d.Fault(err) != sqldb.Broken {
+		t.Errorf("the commit ends with %v, may have been done: %t, fault %d; want a broken connection after which it may", err, unknown, s.d.Fault(err))
+	}
+	for over := time.Now().Add(3 * time.Minute); ; time.Sleep(10 * time.Millisecond) { // the server recovers, and cannot end before
+		conn, err := pgx.Connect(t.Context(), own.URL())
+		if err == nil {
+			_ = conn.Close(t.Context())
+			return
+		}
+		if time.Now().After(over) {
+			t.Fatal(err)
+		}
 	}
 }
 

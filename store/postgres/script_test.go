@@ -12,9 +12,9 @@ import (
 )
 
 // psql runs a script as an administrator does.
-func psql(t *testing.T, script string) {
+func psql(t *testing.T, address, script string) {
 	t.Helper()
-	cmd := commands.CommandContext(t.Context(), "psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", server.URL())
+	cmd := commands.CommandContext(t.Context(), "psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", address)
 	cmd.Stdin = strings.NewReader(script)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -42,11 +42,11 @@ func TestAUserWithoutTablesOfItsOwnServesOnAScriptedSchema(t *testing.T) {
 	if again := script("clerk"); again != first {
 		t.Error("the first script has changed something")
 	}
-	psql(t, first)
+	psql(t, server.URL(), first)
 	if left := script("belfry"); left != "" {
 		t.Errorf("after the script is left to do: %.200s", left)
 	}
-	psql(t, `grant usage on schema "By ""hand""" to clerk; grant select, insert, update, delete on all tables in schema "By ""hand""" to clerk`)
+	psql(t, server.URL(), `grant usage on schema "By ""hand""" to clerk; grant select, insert, update, delete on all tables in schema "By ""hand""" to clerk`)
 	s := open(t, as("clerk"), Options{Guard: true})
 	if err := put(t.Context(), s, "nightly"); err != nil {
 		t.Fatal(err)
@@ -58,7 +58,7 @@ func TestAUserWithoutTablesOfItsOwnServesOnAScriptedSchema(t *testing.T) {
 		t.Error(err)
 	}
 	// What a later version adds is in a script of its own.
-	psql(t, `delete from "By ""hand""".schema_versions where version = 26; drop table "By ""hand""".notices`)
+	psql(t, server.URL(), `delete from "By ""hand""".schema_versions where version = 26; drop table "By ""hand""".notices`)
 	if text := script("clerk"); strings.Contains(text, "create schema \"") || strings.Count(text, "insert into schema_versions") != 1 || !strings.Contains(text, "create unlogged table notices") {
 		t.Errorf("one version behind, the script is\n%s", text)
 	}
