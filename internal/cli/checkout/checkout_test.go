@@ -3,6 +3,7 @@ package checkout_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net/http"
 	"net/http/cgi"
@@ -266,6 +267,37 @@ func TestCommitsThatLeaveTheRepositoryAreRefused(t *testing.T) {
 			var wrong *checkout.CommitError
 			if err == nil || !strings.Contains(err.Error(), c.want) || !errors.As(err, &wrong) {
 				t.Errorf("the error is %v, want one with %q", err, c.want)
+			}
+		})
+	}
+}
+
+func TestLargeCommitsAreRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		content string
+		files   int
+	}{
+		"many files": {"x", 10_001},
+		"many bytes": {strings.Repeat("# a comment\n", 90_000), 64},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := newOrigin(t)
+			o.write("blob", c.content)
+			blob := o.git("hash-object", "-w", "blob")
+			var index strings.Builder
+			for i := range c.files {
+				fmt.Fprintf(&index, "100644 %s\tjobs/%05d.yaml\n", blob, i)
+			}
+			o.write("index", index.String())
+			o.git("-c", "alias.fill=!git update-index --index-info <index", "fill")
+			o.git("commit", "--quiet", "-m", "x")
+			r := open(t, checkout.Config{Address: address(t, o.address())})
+			commit, err := r.Fetch(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err = r.Files(t.Context(), commit); err == nil || !strings.Contains(err.Error(), "more than 10000 job files or 64 MiB") {
+				t.Errorf("the error is %v", err)
 			}
 		})
 	}

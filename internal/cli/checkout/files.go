@@ -20,9 +20,9 @@ import (
 const (
 	// entriesMax is the most files below the path, of any kind: the list of them is in memory.
 	entriesMax = 200_000
-	// filesMax and bytesMax bound the job files of a commit: a request of the API takes no more, and they are
-	// in memory several times.
-	filesMax = 20_000
+	// filesMax and bytesMax bound the job files of a commit, which are in memory several times. A request to the
+	// server has at most 10,000 documents in 16 MiB, without the comments and calendars that files have beside.
+	filesMax = 10_000
 	bytesMax = 64 << 20
 	// linkMax is the longest target of a link that is followed.
 	linkMax = 4 << 10
