@@ -105,6 +105,7 @@ func newWindowNext(env Env) *cobra.Command {
 type windowFlags struct {
 	asked      config.Asked
 	span       job.Duration
+	until      time.Time
 	reason     string
 	labels     map[string]string
 	namespaces []string
@@ -119,7 +120,7 @@ func newWindowOpen(env Env, k setKind) *cobra.Command {
 		Short: "Open a maintenance window now",
 		Long: `Open a maintenance window now, for a while: no run of the jobs that it matches starts
 until then, except by hand. Runs that are running continue, and those that a node has
-claimed already start. Without --for the window NAME, which was closed, opens again.
+claimed already start. Without --for and --until the window NAME, which was closed, opens again.
 Without --label a new window matches each job of its namespaces, and the command asks first.`,
 		Example: `belfry window open --for 2h --reason "database upgrade" --label team=db
 belfry window open db-upgrade --for 30m --in shop --in billing --action skip --yes
@@ -136,6 +137,7 @@ belfry window open db-upgrade                      # again, after belfry window 
 	}
 	f := cmd.Flags()
 	addParsed(f, &ask.span, "for", "", "", "DURATION", "how long the window stays open", job.ParseDuration)
+	addParsed(f, &ask.until, "until", "", "", "TIME|DURATION", "when the window closes, in place of --for", momentFrom(env, 1))
 	addWord(f, &ask.reason, "reason", "", "TEXT", "why, as the runs that do not start show it")
 	f.VarP((*labels)(&ask.labels), "label", "l", "only jobs with this label: KEY=VALUE; may be repeated")
 	f.StringArrayVar(&ask.namespaces, "in", nil, "namespace of the jobs, * for all; may be repeated; else the namespace of the window")
@@ -149,13 +151,22 @@ belfry window open db-upgrade                      # again, after belfry window 
 func openWindow(ctx context.Context, server *remote, k setKind, args []string, ask windowFlags) error {
 	now := server.env.Now().UTC().Truncate(time.Second)
 	name := jobName{}
+	switch left := ask.until.Sub(now); {
+	case ask.until.IsZero():
+	case ask.span != 0:
+		return misused("--for and --until cannot be combined: keep one of them")
+	case left < time.Second:
+		return misused("--until: %s is not in the future", ask.until.Format(time.RFC3339))
+	default:
+		ask.span = job.Duration(left.Truncate(time.Second))
+	}
 	if len(args) > 0 {
 		var err error
 		if name, err = server.named(args[0]); err != nil {
 			return err
 		}
 	} else if ask.span == 0 {
-		return misused("neither a name nor --for is given").withHint("belfry window open --for 2h opens a new window, belfry window open NAME a closed one")
+		return misused("neither a name nor --for or --until is given").withHint("belfry window open --for 2h opens a new window, belfry window open NAME a closed one")
 	} else if named, err := server.named("window-" + now.Format("20060102-150405")); err != nil {
 		return err
 	} else {
