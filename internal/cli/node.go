@@ -118,6 +118,17 @@ func lateText(late []time.Duration) string {
 	return at(50) + "/" + at(99)
 }
 
+// handlersOf returns the handlers of a node for people, with the clusters that it reaches by their names.
+func handlersOf(n *client.Node) []string {
+	list := slices.Clone(n.Handlers)
+	for i, handler := range list {
+		if cluster, is := job.ClusterOf(handler); is {
+			list[i] = "kubernetes:" + cluster
+		}
+	}
+	return list
+}
+
 // nodeTable writes nodes for people.
 func nodeTable(w io.Writer, env Env, nodes []client.Node, wide bool, late map[string][]time.Duration) {
 	head := []string{"NAME", "STATE", "RUNNING", "CAPACITY", "CLOCK", "LABELS", "JOINED", "VERSION"}
@@ -129,7 +140,7 @@ func nodeTable(w io.Writer, env Env, nodes []client.Node, wide bool, late map[st
 		n := &nodes[i]
 		row := []string{n.Name, n.State, fmt.Sprint(n.Running), fmt.Sprint(n.Capacity), clockText(n.ClockAhead, n.ClockOff), orDash(labelText(n.Labels)), instant(env, n.Joined), orDash(n.Version)}
 		if wide {
-			row = append(row, orDash(n.Address), orDash(strings.Join(n.Roles, ",")), orDash(strings.Join(n.Handlers, ",")), orDash(n.Engine),
+			row = append(row, orDash(n.Address), orDash(strings.Join(n.Roles, ",")), orDash(strings.Join(handlersOf(n), ",")), orDash(n.Engine),
 				instant(env, n.Renewed), orDash(n.Zones), n.Session.String(), orDash(countText(n.Partitions)), orDash(pairText(n.StoreRead, n.StoreWrite)), orDash(pairText(n.StoreP50, n.StoreP99)),
 				orDash(hourText(n)), orDash(lateText(late[n.Name])), orDash(drainText(n)))
 		}

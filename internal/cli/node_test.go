@@ -22,7 +22,7 @@ func TestTheWideListOfNodesSaysHowFastTheStoreIsAndHowLateRunsStart(t *testing.T
 	asked := ""
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var answer any = client.Page[client.Node]{Items: []client.Node{
-			{Name: "ber-1", State: "live", StoreRead: 0.001, StoreWrite: 0.0021, StoreP50: 0.0017, StoreP99: 0.006, Starts: []int{3, 4}},
+			{Name: "ber-1", State: "live", StoreRead: 0.001, StoreWrite: 0.0021, StoreP50: 0.0017, StoreP99: 0.006, Starts: []int{3, 4}, Engine: "Podman 5.4.2", Handlers: []string{"report", ":kubernetes=prod-eu"}},
 			{Name: "sha-1", State: "live"},
 		}}
 		if strings.HasSuffix(r.URL.Path, "/runs") {
@@ -36,7 +36,7 @@ func TestTheWideListOfNodesSaysHowFastTheStoreIsAndHowLateRunsStart(t *testing.T
 	}))
 	defer web.Close()
 	for output, want := range map[string][]string{
-		"wide":  {" STORE ", " CALLS ", " LATE ", " 1.0ms/2.1ms ", " 1.7ms/6.0ms ", " 7 ", " 40.0ms/1500.0ms "},
+		"wide":  {" STORE ", " CALLS ", " LATE ", " 1.0ms/2.1ms ", " 1.7ms/6.0ms ", " 7 ", " report,kubernetes:prod-eu ", " Podman 5.4.2 ", " 40.0ms/1500.0ms "},
 		"table": {"ber-1"},
 	} {
 		asked = ""

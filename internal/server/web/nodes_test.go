@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/decide/placement"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -38,7 +39,7 @@ func TestThePageOfNodesSaysHowFarTheStoreIsAndHowLateRunsStart(t *testing.T) {
 	}
 
 	far := w.id()
-	_, err := w.store.Join(t.Context(), store.Session{ID: far, Node: "sha-1", Machine: "sha-1", Roles: []string{store.RoleWorker}, Capacity: 4, Version: "1.2"})
+	_, err := w.store.Join(t.Context(), store.Session{ID: far, Node: "sha-1", Machine: "sha-1", Roles: []string{store.RoleWorker}, Capacity: 4, Version: "1.2", Handlers: []string{placement.Engine("Podman 5.4.2"), job.ContainerHandler, job.ClusterHandler("prod-eu")}})
 	w.must(err)
 	w.reports("ber-1", w.node, 1700*time.Microsecond, 6*time.Millisecond)
 	w.reports("sha-1", far, 188*time.Millisecond, 300*time.Millisecond)
@@ -55,7 +56,7 @@ func TestThePageOfNodesSaysHowFarTheStoreIsAndHowLateRunsStart(t *testing.T) {
 	w.must(w.store.Renew(t.Context(), w.node, store.Load{Running: 1}))
 	w.must(w.store.Renew(t.Context(), far, store.Load{ClockAhead: 800 * time.Millisecond}))
 	said(
-		"2 nodes share the work. None leads.", "1 of 12 slots are in use.",
+		"worker · 1.2 · Podman 5.4.2 · Kubernetes prod-eu", "2 nodes share the work. None leads.", "1 of 12 slots are in use.",
 		"sha-1 is far from the store.", "A call of the store usually takes 188.0 ms there and 1.7 ms on ber-1", "Its clock is 0.80 s ahead",
 		"p50 1.7 ms, p99 6.0 ms to ber-1", "p50 188.0 ms, p99 300.0 ms to sha-1", "ber-3",
 		"4 runs of the last hour", ">20 ms<", "1.5 s, shop/late", "<dt>Over 1 s</dt><dd class=\"\">1</dd>",

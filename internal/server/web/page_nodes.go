@@ -43,6 +43,7 @@ type nodeRow struct {
 	Clock             string
 	ClockOff          bool
 	Version           string
+	Reaches           []string // the container engine and the clusters that it works with
 	Up                string
 	Renewed           When
 	Drained, CanDrain bool
@@ -144,6 +145,14 @@ func (p *page) nodeRow(n *client.Node) nodeRow {
 	}
 	for _, key := range slices.Sorted(maps.Keys(n.Labels)) {
 		row.Labels = append(row.Labels, key+"="+n.Labels[key])
+	}
+	if n.Engine != "" {
+		row.Reaches = append(row.Reaches, n.Engine)
+	}
+	for _, handler := range n.Handlers {
+		if cluster, is := job.ClusterOf(handler); is {
+			row.Reaches = append(row.Reaches, "Kubernetes "+cluster)
+		}
 	}
 	ahead := time.Duration(n.ClockAhead * float64(time.Second))
 	row.Clock, row.ClockOff = fmt.Sprintf("%+d %s", ahead.Milliseconds(), units[p.lang][4]), n.ClockAhead > clockOff || n.ClockAhead < -clockOff
