@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -118,7 +119,14 @@ func (c *checker) world() *truth.World {
 		},
 		Rule: func(name string) (truth.Rule, bool) {
 			of, ok := steady[name]
-			return truth.Rule{Missed: of.missed, Queue: strings.Contains(of.rest, "overlap: queue"), Replace: strings.Contains(of.rest, "overlap: replace")}, ok
+			rule := truth.Rule{Missed: of.missed, Replace: strings.Contains(of.rest, "overlap: replace")}
+			if strings.Contains(of.rest, "overlap: queue") {
+				rule.Queue = 1
+				if _, limit, set := strings.Cut(of.rest, "queue_limit: "); set {
+					_, _ = fmt.Sscan(limit, &rule.Queue)
+				}
+			}
+			return rule, ok
 		},
 		Rate: func(of string, r *job.Run) *job.Rate {
 			if !specOf(r.Name).rated || of != job.DefaultNamespace+"/"+rated {

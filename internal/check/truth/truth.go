@@ -75,8 +75,9 @@ type Session struct {
 
 // Rule is the part of a job's policy that reasons name.
 type Rule struct {
-	Missed         job.Missed // "" is latest
-	Queue, Replace bool       // its overlap policy
+	Missed  job.Missed // "" is latest
+	Queue   int        // its queue_limit, 0 with another overlap policy
+	Replace bool
 }
 
 // Check judges the reasons of all records, and returns a sentence about each that was not true.
@@ -353,12 +354,12 @@ func (c *World) hasOutcome(s *statement) bool {
 	return s.text("outcome") == string(s.Attempt.Outcome)
 }
 
-// filledQueue checks that as many runs of the job waited as the reason says, or more for a pool.
+// filledQueue checks that at least as many runs waited, by the reason, as the job allows.
 func (c *World) filledQueue(s *statement) bool {
 	n, _ := s.args["n"].(json.Number)
-	most, err := n.Int64()
+	waited, err := n.Int64()
 	rule, ok := c.Rule(s.Run.Name)
-	return err == nil && most > 0 && s.Attempt.Outcome == job.OutcomeSkipped && (!ok || rule.Queue)
+	return err == nil && waited > 0 && s.Attempt.Outcome == job.OutcomeSkipped && (!ok || rule.Queue > 0 && waited >= int64(rule.Queue))
 }
 
 // wasUnheard checks that the node's last renewal was as old as the reason says.

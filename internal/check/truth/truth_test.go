@@ -35,7 +35,7 @@ func world(outcome job.Outcome, why job.Reason) *truth.World {
 		Lost:     func(job.ID, int) bool { return false },
 		Handed:   func(job.ID, int) bool { return false },
 		Changed:  func(string, time.Time) bool { return false },
-		Rule:     func(string) (truth.Rule, bool) { return truth.Rule{}, true },
+		Rule:     func(string) (truth.Rule, bool) { return truth.Rule{Queue: 3}, true },
 		Texts:    map[string]job.Outcome{"": job.OutcomeSucceeded},
 		Whole:    true, Stalled: time.Second, Untold: 3 * time.Second, OnItsWay: time.Second,
 	}
@@ -75,6 +75,9 @@ func TestFalseReasonsAreFound(t *testing.T) {
 		}},
 		{"the job has another policy", job.OutcomeMissed, reason.MissedLatest.Of(reason.NoNodeThere.Of(at(3), at(11))), func(w *truth.World) {
 			w.Rule = func(string) (truth.Rule, bool) { return truth.Rule{Missed: job.MissedAll}, true }
+		}},
+		{"the queue had room", job.OutcomeSkipped, reason.QueueFull.Of(reason.StillRunning.Of(first, at(0), "b"), 3), func(w *truth.World) {
+			w.Rule = func(string) (truth.Rule, bool) { return truth.Rule{Queue: 4}, true }
 		}},
 		{"the job is as it was", job.OutcomeWithdrawn, reason.JobPaused.Of("ann", job.Reason{}), nil},
 		{"the attempt never counted as lost", job.OutcomeSucceeded, reason.CameLate.Of(job.Reason{}), nil},
