@@ -212,7 +212,7 @@ var table = map[string]line{
 	},
 	"internal/server/scan": {
 		imports:     []string{"job", "store", "internal/decide/account", "internal/decide/engine", "internal/sys/failurelog"},
-		testImports: []string{"store/memory", "store/sqlite"},
+		testImports: []string{"store/memory", "store/sqlite", "internal/check/logtest"},
 	},
 	"internal/server/runlog": {
 		imports:     []string{"job", "store", "internal/sys/failurelog"},

@@ -19,6 +19,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/belfry-cron/belfry/internal/decide/account"
 	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -224,6 +225,28 @@ func TestPageSaysWhatWasCounted(t *testing.T) {
 	wants(t, read(t, string(textOf(m.Families(t.Context(), sourcesOf(s))))), map[string]float64{
 		`belfry_job_last_success_timestamp_seconds{namespace="default",name="nightly"}`: float64(noon.Unix()) + 1.5,
 		`belfry_attempts_running`: 2,
+	})
+}
+
+func TestPageCountsWhatTheScannerFound(t *testing.T) {
+	s := memory.New(memory.Options{Now: func() time.Time { return noon }})
+	of := func(kind account.Kind, n byte, found time.Time) account.Finding {
+		return account.Finding{Kind: kind, UID: job.ID{n}, Scheduled: noon.Add(-time.Hour), Found: found}
+	}
+	text, _, err := account.Add(nil, []account.Finding{
+		of(account.Unaccounted, 1, noon), of(account.Unaccounted, 2, noon), of(account.Unaccounted, 3, noon), of(account.Doubled, 1, noon), of(account.Early, 1, noon), of(account.Early, 2, noon),
+		of(account.Doubled, 4, noon.Add(-account.KeptFor-time.Second)), // expired
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.PutAudited(t.Context(), store.AuditedNote{Note: store.Note{Name: account.NoteName, Text: text}, Audit: store.AuditRecord{Actor: "test", Action: "occurrence.doubled", Object: "default/a"}}); err != nil {
+		t.Fatal(err)
+	}
+	wants(t, read(t, string(textOf(New().Families(t.Context(), sourcesOf(s))))), map[string]float64{
+		`belfry_occurrences_unaccounted`: 3,
+		`belfry_occurrences_doubled`:     1,
+		`belfry_occurrences_early`:       2,
 	})
 }
 

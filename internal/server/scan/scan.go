@@ -22,7 +22,7 @@ const (
 	share = 0.01
 	// portionEvery and roundEvery are the least time between two portions, and between two rounds over
 	// all jobs. waitMax bounds the wait after a portion on a slow store.
-	portionEvery = time.Second
+	portionEvery = 200 * time.Millisecond
 	roundEvery   = time.Minute
 	waitMax      = 10 * time.Minute
 	// portionTimeout bounds a portion.
@@ -72,6 +72,7 @@ func (s *Scanner) Run(ctx context.Context) {
 	fails := failurelog.New(s.Log, "cannot compare schedules with history", "schedules are compared with history again")
 	timer := time.NewTimer(roundEvery)
 	defer timer.Stop()
+	round := time.Now()
 	for {
 		select {
 		case <-ctx.Done():
@@ -79,12 +80,18 @@ func (s *Scanner) Run(ctx context.Context) {
 		case <-timer.C:
 		}
 		began := time.Now()
+		if s.after == 0 {
+			round = began
+		}
 		over, err := s.Portion(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		fails.Saw(err)
 		wait := max(portionEvery, time.Duration(float64(time.Since(began))*(1/share-1)))
+		if took := time.Since(round); over && took > account.Look {
+			s.Log.Info("a comparison of all jobs takes longer than it looks back, and some occurrences are not compared; more servers share it", "took", took.Round(time.Second), "looks_back", account.Look)
+		}
 		if over || err != nil {
 			wait = max(wait, roundEvery)
 		}
@@ -103,6 +110,7 @@ func (s *Scanner) Portion(ctx context.Context) (over bool, err error) {
 		}
 	}
 	if mine.Len() == 0 {
+		s.after = 0
 		return true, nil
 	}
 	now, err := s.Store.Now(ctx)

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/check/logtest"
 	"github.com/belfry-cron/belfry/internal/decide/account"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -244,6 +245,32 @@ func TestComparingTakesAHundredthOfAProcessor(t *testing.T) {
 			t.Errorf("it took %.2f %% of the time", 100*part)
 		}
 	})
+}
+
+// A round that is longer than the look back leaves occurrences out: the log says so.
+func TestARoundThatTakesTooLongIsLogged(t *testing.T) {
+	for took, want := range map[time.Duration]bool{10 * time.Second: true, time.Second: false} { // a portion
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench(t)
+			for i := range 10 * portion {
+				b.put(fmt.Sprintf("name: j%d\nschedule: {cron: '*/10 * * * * *'}", i))
+			}
+			b.scan.Turn = func(n int64) bool {
+				if n == 0 {
+					time.Sleep(took)
+				}
+				return true
+			}
+			var log logtest.Log
+			b.scan.Log = slog.New(slog.NewTextHandler(&log, nil))
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Hour)
+			defer cancel()
+			b.scan.Run(ctx)
+			if got := strings.Contains(log.String(), "takes longer than it looks back"); got != want {
+				t.Errorf("portions of %s: %q", took, log.String())
+			}
+		})
+	}
 }
 
 // BenchmarkPortion compares jobs with a run each minute of the last hour on SQLite.
