@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -44,7 +45,6 @@ type sourced struct {
 	URL        string    `json:"url"`
 	Branch     string    `json:"branch,omitempty"`
 	Commit     string    `json:"commit,omitempty"`
-	Applied    time.Time `json:"applied,omitzero"`
 	Namespaces []string  `json:"namespaces,omitempty"` // of its jobs, and of a caller of one namespace
 	Wrong      string    `json:"wrong,omitempty"`      // the commit with a mistake
 	Mistake    string    `json:"mistake,omitempty"`
@@ -122,7 +122,7 @@ func (d *Documents) changeSource(ctx context.Context, who Caller, owner string, 
 		before := is
 		is.URL, is.Branch = from.URL, from.Branch
 		action := change(&is, now)
-		if before.URL == is.URL && before.Branch == is.Branch && before.Commit == is.Commit && before.Wrong == is.Wrong && before.Mistake == is.Mistake {
+		if before.URL == is.URL && before.Branch == is.Branch && before.Commit == is.Commit && before.Wrong == is.Wrong && before.Mistake == is.Mistake && slices.Equal(before.Namespaces, is.Namespaces) {
 			return nil
 		}
 		text, err := json.Marshal(is)
@@ -215,8 +215,8 @@ func (d *Documents) appliedSource(ctx context.Context, who Caller, owner string,
 	if err := d.putFiles(ctx, owner, files); err != nil {
 		return err
 	}
-	return d.changeSource(ctx, who, owner, from, func(is *sourced, now time.Time) string {
-		is.Commit, is.Applied, is.Namespaces = from.Commit, now, namespaces
+	return d.changeSource(ctx, who, owner, from, func(is *sourced, _ time.Time) string {
+		is.Commit, is.Namespaces = from.Commit, namespaces
 		is.Wrong, is.Mistake, is.Since = "", "", time.Time{}
 		return "source.apply"
 	})
@@ -229,6 +229,9 @@ func (d *Documents) putFiles(ctx context.Context, owner string, files map[string
 		version, err := noted(ctx, d.store, fileNotes, owner, &before)
 		if err != nil {
 			return err
+		}
+		if version > 0 && maps.Equal(before, files) {
+			return nil
 		}
 		text, err := json.Marshal(files)
 		if err != nil {

@@ -90,6 +90,22 @@ func TestJobsShowTheCommitTheyAreOf(t *testing.T) {
 	if got := sourceShown(t, s, "a"); got.Edited || got.Commit != commitTwo {
 		t.Errorf("after the next commit it is %+v", got)
 	}
+	notes := func() (versions []int64) {
+		t.Helper()
+		list, err := b.store.Notes(t.Context(), "source", "", 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range list {
+			versions = append(versions, n.Version)
+		}
+		return versions
+	}
+	before := notes()
+	apply(commit(commitTwo, "", "a", "echo 1")) // as belfry sync --once does each few minutes
+	if after := notes(); len(before) != 2 || !slices.Equal(before, after) {
+		t.Errorf("the same commit again writes notes: their versions are %v, and were %v", after, before)
+	}
 	audit, err := s.Audit.List(t.Context(), admin, client.AuditQuery{Object: "git", Action: "source"})
 	if err != nil || len(audit.Items) != 2 || audit.Items[0].Action != "source.apply" || audit.Items[0].Detail != "commit 2222222 of https://git.example.com/jobs" {
 		t.Errorf("the audit has %+v (%v)", audit.Items, err)
