@@ -47,6 +47,9 @@ func (e *Executor) Collect(ctx context.Context) error {
 			failures = append(failures, err)
 			continue
 		}
+		e.mu.Lock()
+		e.collected++
+		e.mu.Unlock()
 		e.config.Log.Info("removed a container of an attempt that is over", "job", c.Labels[labelJob], "run", c.Labels[labelRun], "attempt", c.Labels[labelAttempt], "was", c.State)
 	}
 	volumes, err := e.engine.Volumes(ctx, labelNode, e.config.Node)

@@ -133,6 +133,8 @@ type Executor struct {
 
 	mu   sync.Mutex
 	live map[string]bool // containers of running attempts, by name
+	// collected counts the containers that [Executor.Collect] has removed.
+	collected int64
 	// uses counts the attempts in each flow's volume, and idle has the flows whose unused volumes
 	// wait for their end.
 	uses map[job.ID]int
@@ -178,6 +180,14 @@ func (e *Executor) Version() (v engine.Version, ok bool) {
 		return f.version, true
 	}
 	return v, false
+}
+
+// Stats returns how many containers run, and how many of attempts that were over [Executor.Collect] has
+// removed.
+func (e *Executor) Stats() (running int, collected int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.live), e.collected
 }
 
 // found is an engine as a probe has found it.

@@ -219,6 +219,9 @@ func TestTheEndOfAContainerIsUnknownWithoutItsEngine(t *testing.T) {
 	done := make(chan executor.Result, 1)
 	go func() { done <- r.Run(ctx, a, said.output()) }()
 	said.until(t, "ready")
+	if running, _ := r.Stats(); running != 1 {
+		t.Errorf("%d containers run", running)
+	}
 	s.stop()
 	cancel(executor.ErrTimeout)
 	if got := <-done; got.Outcome != job.OutcomeTimedOut || !got.Reason.Has("engine_lost") {
@@ -228,6 +231,9 @@ func TestTheEndOfAContainerIsUnknownWithoutItsEngine(t *testing.T) {
 	s.serve()
 	if err := r.Collect(t.Context()); err != nil {
 		t.Error(err)
+	}
+	if running, collected := r.Stats(); running != 0 || collected != 1 {
+		t.Errorf("%d containers run, %d were collected", running, collected)
 	}
 	r.nothingLeft()
 }

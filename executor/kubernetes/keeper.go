@@ -198,6 +198,7 @@ func (e *Executor) sawClusters(polled []*outstanding, gone *silent) {
 				e.outages[name] = failurelog.New(e.config.Log, "the cluster "+name+" of Kubernetes does not answer; its runs wait", "the cluster "+name+" of Kubernetes answers again")
 			}
 			e.outages[name].Saw(gone.why[name])
+			e.away[name] = gone.why[name] != nil
 		}
 	}
 }

@@ -89,6 +89,8 @@ type Executor struct {
 	tried []tried
 	// outages say when a cluster does not answer, and when it does again.
 	outages map[string]*failurelog.Log
+	// away has the clusters that did not answer when they were last asked.
+	away map[string]bool
 }
 
 // tried is a handover after the first try to create its Job, with the failure.
@@ -107,7 +109,7 @@ func New(config Config) *Executor {
 	if config.Wrote == nil {
 		config.Wrote = func(job.ID) {}
 	}
-	e := &Executor{config: config, outages: map[string]*failurelog.Log{}}
+	e := &Executor{config: config, outages: map[string]*failurelog.Log{}, away: map[string]bool{}}
 	e.clusters.Store(&map[string]Cluster{})
 	return e
 }
@@ -116,6 +118,17 @@ func New(config Config) *Executor {
 func (e *Executor) Set(clusters map[string]Cluster) {
 	before := *e.clusters.Swap(&clusters)
 	closeAll(before)
+}
+
+// Away returns the clusters of this node, and whether each did not answer when it was last asked.
+func (e *Executor) Away() map[string]bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	away := map[string]bool{}
+	for name := range *e.clusters.Load() {
+		away[name] = e.away[name]
+	}
+	return away
 }
 
 // Close releases the connections.

@@ -442,10 +442,16 @@ func TestAnOutageOfTheAPIIsWaitedFor(t *testing.T) {
 	if got := r.waits(a); !strings.Contains(got, "the cluster default does not answer") {
 		t.Errorf("it waits: %q", got)
 	}
+	if away := r.node.Away(); !away["default"] {
+		t.Errorf("the clusters away are %v", away)
+	}
 	r.do(a, func(j *kubetest.Job) { j.Write("y"); j.Exit(0, "", "") })
 	r.cluster.SetAway(false)
 	r.pass(r.node, 15*time.Second)
 	r.wants(a, job.OutcomeSucceeded, "")
+	if away := r.node.Away(); away["default"] {
+		t.Errorf("the clusters away are %v", away)
+	}
 	if got := r.output(a); got != "x\ny\n" {
 		t.Errorf("the output is %q", got)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/belfry-cron/belfry/executor/shell"
 	"github.com/belfry-cron/belfry/internal/node/worker"
 	"github.com/belfry-cron/belfry/internal/server/config"
+	"github.com/belfry-cron/belfry/internal/server/metrics"
 	"github.com/belfry-cron/belfry/internal/sys/engine"
 	"github.com/belfry-cron/belfry/job"
 )
@@ -130,4 +131,17 @@ func (f folders) SettleFlows(ctx context.Context, over func(ctx context.Context,
 		return err
 	}
 	return errors.Join(err, f.containers.SettleFlows(ctx, over))
+}
+
+// containersMetrics returns what reads the work of the engine; nil without one.
+func (s *Server) containersMetrics() func() metrics.Containers {
+	if s.containers == nil {
+		return nil
+	}
+	return func() metrics.Containers {
+		c := metrics.Containers{}
+		_, c.Works = s.containers.Version()
+		c.Running, c.Collected = s.containers.Stats()
+		return c
+	}
 }

@@ -165,6 +165,8 @@ func (s *Server) families(ctx context.Context) []metrics.Family {
 		History:       history,
 		Windows:       s.openWindows,
 		Hooks:         s.service.Hooks.Counts,
+		Containers:    s.containersMetrics(),
+		Clusters:      s.jobs.Away,
 		Approvals:     func(ctx context.Context) (int, error) { return s.service.Attention.Approvals(ctx, s.itself()) },
 		Notifications: func() metrics.Notifications { return metrics.Notifications(s.notifier.Stats()) },
 		Version:       s.Version, Store: s.measured, Next: s.node.Planner().NextAfter,

@@ -72,6 +72,13 @@ type Notifications struct {
 	Dropped  int64 // events
 }
 
+// Containers is the work of a container engine.
+type Containers struct {
+	Works     bool // it answered when it was last asked
+	Running   int
+	Collected int64 // containers of attempts that were over
+}
+
 // Sources are read at each scrape. None but [History] may be nil.
 type Sources struct {
 	Version string
@@ -85,6 +92,11 @@ type Sources struct {
 	Approvals func(ctx context.Context) (int, error)
 	// Windows returns the open maintenance windows by full name. It may be nil.
 	Windows func(ctx context.Context) (map[string]job.WindowAction, error)
+	// Containers is the work of this node's container engine. Nil: it has none.
+	Containers func() Containers
+	// Clusters returns whether each cluster of Kubernetes of this node did not answer when it was last
+	// asked. It may be nil.
+	Clusters func() map[string]bool
 	// Hooks returns how many calls of hooks this server has had, by result. It may be nil.
 	Hooks func() map[string]int64
 	// OfProgram is set for the scheduler of a Go program, which does not see what else ends runs, and
@@ -289,6 +301,20 @@ func (m *Metrics) Families(ctx context.Context, s Sources) []Family {
 			m.writeJobs(ctx, p, s, jobs, next != "", live, now)
 		}
 	}
+	if s.Containers != nil {
+		writeContainers(p, s.Containers())
+	}
+	if s.Clusters != nil {
+		p.family("belfry_kubernetes_away", Gauge, "1 for a cluster of Kubernetes that did not answer when this node last asked it, else 0; its runs wait.")
+		clusters := s.Clusters()
+		for _, name := range slices.Sorted(maps.Keys(clusters)) {
+			away := 0.0
+			if clusters[name] {
+				away = 1
+			}
+			p.sample(away, "cluster", name)
+		}
+	}
 	if s.Hooks != nil {
 		p.family("belfry_hook_calls_total", Counter, "Calls of hooks at this server, by result.")
 		calls := s.Hooks()
@@ -370,6 +396,20 @@ func writeNotifications(p *page, n Notifications) {
 	p.sample(float64(n.GivenUp))
 	p.family("belfry_notifications_dropped_total", Counter, "Events for which notifications had no room.")
 	p.sample(float64(n.Dropped))
+}
+
+// writeContainers writes the work of a container engine.
+func writeContainers(p *page, c Containers) {
+	works := 0.0
+	if c.Works {
+		works = 1
+	}
+	p.family("belfry_container_engine_works", Gauge, "1 if the container engine of this node answered when it was last asked, else 0; the node gets no containers then.")
+	p.sample(works)
+	p.family("belfry_containers_running", Gauge, "Containers of attempts that run on this node.")
+	p.sample(float64(c.Running))
+	p.family("belfry_containers_collected_total", Counter, "Containers of attempts that were over, which this node has found and removed.")
+	p.sample(float64(c.Collected))
 }
 
 // writeHistory writes the backlog of history.

@@ -39,7 +39,9 @@ func sourcesOf(s Store) Sources {
 		Windows: func(context.Context) (map[string]job.WindowAction, error) {
 			return map[string]job.WindowAction{"ops/open": job.WindowHold}, nil
 		},
-		Hooks: func() map[string]int64 { return map[string]int64{"started": 8, "unproven": 9} },
+		Containers: func() Containers { return Containers{Works: true, Running: 6, Collected: 2} },
+		Clusters:   func() map[string]bool { return map[string]bool{"prod-eu": true, "default": false} },
+		Hooks:      func() map[string]int64 { return map[string]int64{"started": 8, "unproven": 9} },
 		Notifications: func() Notifications {
 			return Notifications{Delivers: true, Pending: 3, Open: 2, Sent: 41, Failed: 5, GivenUp: 1, Dropped: 6}
 		},
@@ -190,6 +192,11 @@ func TestPageSaysWhatWasCounted(t *testing.T) {
 		`belfry_run_reasons_total{outcome="failed",reason="(others)"}`:                  1,
 		`belfry_run_reasons_total{outcome="missed",reason="text"}`:                      40,
 		`belfry_job_failures_total{namespace="default",name="nightly"}`:                 44,
+		`belfry_container_engine_works`:                                                 1,
+		`belfry_containers_running`:                                                     6,
+		`belfry_containers_collected_total`:                                             2,
+		`belfry_kubernetes_away{cluster="prod-eu"}`:                                     1,
+		`belfry_kubernetes_away{cluster="default"}`:                                     0,
 		`belfry_capacity_attempts`:                                                      7,
 		`belfry_runs_held`:                                                              5,
 		`belfry_runs_pending`:                                                           3,
