@@ -18,6 +18,7 @@ import (
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/check/truth"
+	"github.com/belfry-cron/belfry/internal/decide/account"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/test/e2e/evidence"
 )
@@ -84,9 +85,30 @@ func TestCampaign(t *testing.T) {
 		}
 		stop()
 		users.Wait()
+		c.scanned()
 		c.finish(down...)
 		c.checkFlows(flows, lines)
 	})
+}
+
+// scannedWithin is how soon after the last fault each node has compared what fell due before: an occurrence
+// settles for two minutes, and a round over all jobs begins a minute after the one before, or after a start.
+const scannedWithin = account.Settle + 90*time.Second
+
+// scanned waits until the nodes have compared the occurrences of the campaign themselves, before its jobs are
+// paused, and checks that they have found nothing.
+func (c *cluster) scanned() {
+	c.t.Helper()
+	<-time.After(scannedWithin)
+	found, err := c.nodes[0].Attention(c.t.Context(), "")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, f := range found.Items {
+		if f.Kind == client.AttentionOccurrence {
+			c.t.Errorf("the scanner of a node has found, of %s: %s", f.Job, f.Text)
+		}
+	}
 }
 
 // edited is how many jobs are edited in a campaign.

@@ -531,7 +531,7 @@ var table = map[string]line{
 	"internal/check/model": {testImports: []string{"internal/check/sim"}},
 	// Its tests have the build tag servers.
 	// It asks PostgreSQL what its connections wait for.
-	"test/cluster": {testImports: []string{"internal/check/logtest", "internal/check/truth", "internal/reason", "store", "client", "job", "test/e2e/evidence", "test/e2e/ownclock", "test/servers"}, testModules: []string{"github.com/jackc/pgx/v5"}},
+	"test/cluster": {testImports: []string{"internal/check/logtest", "internal/check/truth", "internal/decide/account", "internal/reason", "store", "client", "job", "test/e2e/evidence", "test/e2e/ownclock", "test/servers"}, testModules: []string{"github.com/jackc/pgx/v5"}},
 	// The end-to-end tests use a server from outside: its program, its API and the output of its
 	// jobs.
 	"test/e2e": {
