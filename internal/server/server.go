@@ -224,7 +224,8 @@ func (s *Server) open(ctx context.Context) error {
 	s.closers = append(s.closers, spool.Close)
 	parts := node.Config{
 		CarryOver: s.CarryOver.node(), Spool: spool,
-		StoreName: s.Settings.Store.Shown(), Wrote: s.followers.Wrote, Executors: choose, Observer: s.starting, Trace: s.telemetry.Tracer(),
+		StoreName: s.Settings.Store.Shown(), Wrote: s.followers.Wrote, Executors: choose, Observer: s.starting,
+		Trace:    s.telemetry.Tracer(), //nolint:contextcheck // spans have contexts of their own
 		Keepers:  []node.Keeper{callback.New(s.measured, clock.Boot), s.jobs},
 		Folders:  folders{s.commands, s.containers},
 		Watchdog: s.watchdog, OutputLimit: int(s.Settings.Output), Capacity: s.Settings.Capacity,
@@ -258,7 +259,7 @@ func (s *Server) openTelemetry(ctx context.Context, families func(context.Contex
 		},
 	})
 	s.Log = s.telemetry.Logging(s.Log)
-	s.closers = append(s.closers, func() error { s.telemetry.Close(); return nil })
+	s.closers = append(s.closers, func() error { s.telemetry.Close(); return nil }) //nolint:contextcheck // the last batches are sent when all else has ended
 }
 
 // makeData creates the data directory if necessary, and refuses one of another user.
@@ -289,7 +290,7 @@ func (s *Server) openData(ctx context.Context) error {
 	if err := s.makeData(); err != nil {
 		return err
 	}
-	ended := func(e store.Ends) {
+	ended := func(e store.Ends) { //nolint:contextcheck // spans have contexts of their own
 		s.metrics.RunsEnded(e)
 		s.telemetry.Ended(e)
 		s.ends.Ended(e)

@@ -301,20 +301,7 @@ func (m *Metrics) Families(ctx context.Context, s Sources) []Family {
 			m.writeJobs(ctx, p, s, jobs, next != "", live, now)
 		}
 	}
-	if s.Containers != nil {
-		writeContainers(p, s.Containers())
-	}
-	if s.Clusters != nil {
-		p.family("belfry_kubernetes_away", Gauge, "1 for a cluster of Kubernetes that did not answer when this node last asked it, else 0; its runs wait.")
-		clusters := s.Clusters()
-		for _, name := range slices.Sorted(maps.Keys(clusters)) {
-			away := 0.0
-			if clusters[name] {
-				away = 1
-			}
-			p.sample(away, "cluster", name)
-		}
-	}
+	writeElsewhere(p, s)
 	if s.Hooks != nil {
 		p.family("belfry_hook_calls_total", Counter, "Calls of hooks at this server, by result.")
 		calls := s.Hooks()
@@ -396,6 +383,24 @@ func writeNotifications(p *page, n Notifications) {
 	p.sample(float64(n.GivenUp))
 	p.family("belfry_notifications_dropped_total", Counter, "Events for which notifications had no room.")
 	p.sample(float64(n.Dropped))
+}
+
+// writeElsewhere writes what this node's runs use outside of its process.
+func writeElsewhere(p *page, s Sources) {
+	if s.Containers != nil {
+		writeContainers(p, s.Containers())
+	}
+	if s.Clusters != nil {
+		p.family("belfry_kubernetes_away", Gauge, "1 for a cluster of Kubernetes that did not answer when this node last asked it, else 0; its runs wait.")
+		clusters := s.Clusters()
+		for _, name := range slices.Sorted(maps.Keys(clusters)) {
+			away := 0.0
+			if clusters[name] {
+				away = 1
+			}
+			p.sample(away, "cluster", name)
+		}
+	}
 }
 
 // writeContainers writes the work of a container engine.

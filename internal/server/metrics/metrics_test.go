@@ -436,13 +436,14 @@ func BenchmarkMeasuredCall(b *testing.B) {
 func published(t *testing.T) []string {
 	t.Helper()
 	w := httptest.NewRecorder()
+	m := New()
 	Handler(func(ctx context.Context) []Family {
-		return New().Families(ctx, sourcesOf(memory.New(memory.Options{Now: time.Now})))
+		return m.Families(ctx, sourcesOf(memory.New(memory.Options{Now: time.Now})))
 	}).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	if kind := w.Header().Get("Content-Type"); kind != "text/plain; version=0.0.4; charset=utf-8" {
 		t.Errorf("the content type is %q", kind)
 	}
-	Handler(func(context.Context) []Family { return New().WorkerFamilies("test", Load{}, true) }).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	Handler(func(context.Context) []Family { return m.WorkerFamilies("test", Load{}, true) }).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	var names []string
 	for line := range strings.Lines(w.Body.String()) {
 		if rest, ok := strings.CutPrefix(line, "# TYPE "); ok {
