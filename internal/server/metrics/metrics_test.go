@@ -436,9 +436,9 @@ func BenchmarkMeasuredCall(b *testing.B) {
 func published(t *testing.T) []string {
 	t.Helper()
 	w := httptest.NewRecorder()
-	m := New()
+	m, sources := New(), sourcesOf(memory.New(memory.Options{Now: time.Now}))
 	Handler(func(ctx context.Context) []Family {
-		return m.Families(ctx, sourcesOf(memory.New(memory.Options{Now: time.Now})))
+		return m.Families(ctx, sources)
 	}).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	if kind := w.Header().Get("Content-Type"); kind != "text/plain; version=0.0.4; charset=utf-8" {
 		t.Errorf("the content type is %q", kind)
