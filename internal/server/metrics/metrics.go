@@ -391,15 +391,7 @@ func writeElsewhere(p *page, s Sources) {
 		writeContainers(p, s.Containers())
 	}
 	if s.Clusters != nil {
-		p.family("belfry_kubernetes_away", Gauge, "1 for a cluster of Kubernetes that did not answer when this node last asked it, else 0; its runs wait.")
-		clusters := s.Clusters()
-		for _, name := range slices.Sorted(maps.Keys(clusters)) {
-			away := 0.0
-			if clusters[name] {
-				away = 1
-			}
-			p.sample(away, "cluster", name)
-		}
+		writeClusters(p, s.Clusters())
 	}
 }
 
@@ -461,6 +453,18 @@ func (m *Metrics) writeEnded(p *page) {
 		if n, some := m.steps[job.Outcome(outcome)]; some {
 			p.sample(float64(n), "outcome", outcome)
 		}
+	}
+}
+
+// writeClusters writes which clusters of Kubernetes are away.
+func writeClusters(p *page, isAway map[string]bool) {
+	p.family("belfry_kubernetes_away", Gauge, "1 for a cluster of Kubernetes that did not answer when this node last asked it, else 0; its runs wait.")
+	for _, name := range slices.Sorted(maps.Keys(isAway)) {
+		away := 0.0
+		if isAway[name] {
+			away = 1
+		}
+		p.sample(away, "cluster", name)
 	}
 }
 
