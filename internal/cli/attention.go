@@ -15,20 +15,29 @@ import (
 )
 
 func newAttention(env Env) *cobra.Command {
+	cmd := newAttentionList(env, "attention", "Show what needs attention, and mark it for others")
+	list := newAttentionList(env, "list", "Show what needs attention")
+	list.Long, list.Example = "The same as belfry attention alone.", "belfry attention list"
+	cmd.AddCommand(append(newMarks(env), list)...)
+	return cmd
+}
+
+func newAttentionList(env Env, use, short string) *cobra.Command {
 	var (
 		asked  config.Asked
 		all    bool
 		output string
 	)
 	cmd := &cobra.Command{
-		Use:   "attention [flags]",
-		Short: "Show what needs attention",
+		Use:   use + " [flags]",
+		Short: short,
 		Long: `Show what needs attention, the worst first: jobs whose latest runs failed, runs that
 are due and do not start or take much longer than usual, jobs that were paused after
 failures, jobs that no live node may run, silent nodes, nodes whose clock is off,
 warnings of nodes about their settings, channels that do not deliver, and repositories
 whose last commit has a mistake. Jobs that fail with the same error stand below the worst
-of them. At most 100 things are shown, what is snoozed last.
+of them. At most 100 things are shown, what is snoozed last. The commands below mark them
+for other people.
 
 The exit code is 0 whatever is found.`,
 		Example: "belfry attention\nbelfry attention -n shop\nbelfry attention -o json",

@@ -38,7 +38,12 @@ type verb struct {
 // {n} is another number each time.
 var verbs = map[string]verb{
 	"apply":                {args: []string{"-f", "jobs.yaml"}},
-	"attention":            {reads: true},
+	"attention list":       {reads: true},
+	"attention snooze":     {args: []string{"a", "--until", "1h"}, absent: []string{"nobody", "--until", "1h"}, unrun: "it needs a problem that is there, as the next four do, see attention.txtar"},
+	"attention wake":       {args: []string{"a"}, absent: []string{"nobody"}, unrun: "it needs a problem"},
+	"attention take":       {args: []string{"a"}, absent: []string{"nobody"}, unrun: "it needs a problem"},
+	"attention release":    {args: []string{"a"}, absent: []string{"nobody"}, unrun: "it needs a problem"},
+	"attention note":       {args: []string{"a", "--note", "known"}, absent: []string{"nobody", "--note", "known"}, unrun: "it needs a problem"},
 	"status":               {reads: true},
 	"audit":                {reads: true},
 	"backup":               {args: []string{"backup-{n}.db"}},
@@ -389,7 +394,7 @@ func TestEachCommandEndsAsDocumented(t *testing.T) {
 				return
 			}
 			if v.absent != nil {
-				ends(cli.ExitNotFound, "there is no |is no |no such", nil, append(words, v.absent...)...)
+				ends(cli.ExitNotFound, "there is no |is no |has no |no such", nil, append(words, v.absent...)...)
 			}
 			if name == "job edit" || name == "exec" || name == "worker" || name == "login" || name == "logout" {
 				return // the rest needs a terminal; a command runs whatever the server says, a worker waits for it, and a person needs no token
