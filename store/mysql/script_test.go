@@ -19,11 +19,11 @@ func TestAUserWithoutTablesOfItsOwnServesOnAScriptedDatabase(t *testing.T) {
 		t.Fatal(err)
 	}
 	name := strings.TrimPrefix(u.Path, "/")
-	if err := server.Exec(t.Context(), "create user clerk; grant select, insert, update, delete on "+name+".* to clerk"); err != nil {
+	if err := server.Exec(t.Context(), "create user scribe; grant select, insert, update, delete on "+name+".* to scribe"); err != nil {
 		t.Fatal(err)
 	}
 	admin := u.String()
-	u.User = url.User("clerk")
+	u.User = url.User("scribe")
 	script := func() string {
 		t.Helper()
 		text, err := Script(t.Context(), admin)
