@@ -54,9 +54,29 @@ func (p *page) back(other string) string {
 // once is the key of a form that must act once, however often it is sent.
 func (p *page) once() string { return p.r.PostForm.Get("once") }
 
+// moment returns the moment in a field of a form, zero for an empty one.
+func (p *page) moment(name string) (at time.Time, err error) {
+	if text := p.r.PostForm.Get(name); text != "" {
+		if at, err = time.ParseInLocation("2006-01-02T15:04", text, p.zone); err != nil {
+			return at, service.WrongParameter(name, phrase.NotDateTime, phrase.SuchAs.Of("2026-12-24T18:00"))
+		}
+	}
+	return at, nil
+}
+
 // runJob starts a run and goes to its page.
 func (s *site) runJob(p *page) error {
-	outcome, err := s.Service.Runs.Start(p.ctx(), p.who, p.namedJob(), client.RunRequest{Params: p.paramsOf(p.r.PostForm), Executor: p.r.PostForm.Get("executor")}, p.once())
+	request := client.RunRequest{Params: p.paramsOf(p.r.PostForm), Executor: p.r.PostForm.Get("executor")}
+	for name, at := range map[string]*time.Time{"at": &request.At, "previous": &request.Previous, "scheduled": &request.Scheduled} {
+		var err error
+		if *at, err = p.moment(name); err != nil {
+			return err
+		}
+	}
+	if to := strings.TrimSpace(p.r.PostForm.Get("notify")); to != "" {
+		request.Notify = &client.RunNotice{URL: to}
+	}
+	outcome, err := s.Service.Runs.Start(p.ctx(), p.who, p.namedJob(), request, p.once())
 	if err != nil {
 		return err
 	}
@@ -65,14 +85,11 @@ func (s *site) runJob(p *page) error {
 }
 
 func (s *site) pauseJob(p *page) error {
-	request := client.PauseRequest{Reason: strings.TrimSpace(p.r.PostForm.Get("reason"))}
-	if until := p.r.PostForm.Get("until"); until != "" {
-		t, err := time.ParseInLocation("2006-01-02T15:04", until, p.zone)
-		if err != nil {
-			return service.WrongParameter("until", phrase.NotDateTime, phrase.SuchAs.Of("2026-12-24T18:00"))
-		}
-		request.Until = t
+	until, err := p.moment("until")
+	if err != nil {
+		return err
 	}
+	request := client.PauseRequest{Reason: strings.TrimSpace(p.r.PostForm.Get("reason")), Until: until}
 	out, err := s.Service.Jobs.Pause(p.ctx(), p.who, p.namedJob(), request, service.Expect{})
 	if err != nil {
 		return err

@@ -35,7 +35,7 @@ type jobHead struct {
 	IsPaused, IsFlow      bool
 	IsTimed               bool     // it falls due by the clock
 	Running               []string // the runs that the reader may cancel
-	Open                  string   // the key of the menu that is open at first: r to run, p to pause
+	Open                  string   // the key of the menu that is open at first: r to run, w to run later, p to pause
 	Tabs                  []tab
 	job                   *job.Job
 }

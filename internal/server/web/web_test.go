@@ -66,6 +66,15 @@ func TestFormsPerformTheirAction(t *testing.T) {
 	}
 	leads("/jobs?about=shop%2Fprice-import&said=resumed", "/jobs/shop/price-import/resume", "back", "/jobs")
 	leads("/runs/", "/jobs/shop/price-import/run", "param.feed", "v2", "once", "k")
+	later := b.send("/jobs/shop/price-import/run", "at", "2026-11-24T03:00", "previous", "2026-11-01T00:00", "scheduled", "2026-11-08T00:00", "notify", "https://ci.example.com/belfry").Header().Get("Location")
+	if text := b.page(later); !strings.Contains(text, "2026-11-24") || !strings.Contains(text, "2026-11-08") {
+		t.Errorf("the page of a run for later, at %q, names neither its start nor its interval", later)
+	}
+	for field, value := range map[string]string{"at": "soon", "notify": "ftp://ci.example.com"} {
+		if answer := b.send("/jobs/shop/price-import/run", field, value); answer.Code != http.StatusUnprocessableEntity && answer.Code != http.StatusBadRequest || !strings.Contains(answer.Body.String(), field) {
+			t.Errorf("a run with the %s %s answers %d: %.300s", field, value, answer.Code, answer.Body)
+		}
+	}
 	leads("/runs/", "/runs/"+w.failed.String()+"/retry")
 	leads("/runs/"+w.running.String(), "/runs/"+w.running.String()+"/cancel", "reason", "enough")
 	leads("/jobs?about=", "/jobs/bulk", "job", "data/warehouse-load", "action", "pause", "back", "/jobs", "confirmed", "1")
