@@ -21,20 +21,23 @@ type absence struct{ from, to time.Time }
 // leave records that a session takes no more runs.
 func (s *session) leave(now time.Time) {
 	if s.left.IsZero() {
-		s.left = now
+		// A clock that was set back may have it leave before its last renewal.
+		s.left, s.heardLeaving = now, now.Sub(s.renewed) < store.SessionLife
 	}
 }
 
 // sign returns the last sign of life before a moment of a session that took runs.
 func (s *session) sign(at time.Time) time.Time {
 	if !s.left.IsZero() && s.left.Before(at) {
-		at = s.left
+		if at = s.left; s.heardLeaving {
+			return at
+		}
 	}
 	var sign time.Time
 	for _, t := range s.steady {
 		if !t.from.After(at) {
 			sign = t.to
-			if at.Before(sign) || at.Equal(s.left) && at.Sub(sign) < store.SessionLife {
+			if at.Before(sign) {
 				sign = at
 			}
 		}

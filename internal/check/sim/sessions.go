@@ -20,6 +20,8 @@ type session struct {
 	ended  time.Time // when it was removed from the store
 	left   time.Time // when it stopped taking runs
 	over   bool      // a run of it was reaped
+	// heardLeaving is set if it was not silent when it left: that was a sign of life.
+	heardLeaving bool
 }
 
 // stretch is a time from one renewal to another.
