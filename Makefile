@@ -223,12 +223,12 @@ sim: ## a cluster in bad weather for HOURS (1000), NODE_HOURS (100) and, with wr
 sim-core:
 	$(CGO) BELFRY_SEED=$(SEED) BELFRY_SIM_CORE=$(HOURS) $(GO) test $(RACE) -count=1 -v -timeout 0 -run '^TestCore$$' ./internal/check/sim
 
-# With the race detector it has one processor, see above, and leaves the other one idle.
+# With the race detector these two have one processor, see above, and leave the other one idle.
 sim-nodes:
 	$(CGO) BELFRY_SEED=$(SEED) BELFRY_SIM_NODES=$(NODE_HOURS) $(GO) test $(RACE) -cpu '$(if $(RACE),1)' -count=1 -v -timeout 0 -run '^TestNodes$$' ./internal/check/sim
 
 sim-clocks:
-	$(CGO) BELFRY_SEED=$(SEED) BELFRY_SIM_CLOCKS=$(CLOCK_HOURS) $(GO) test $(RACE) -count=1 -v -timeout 0 -run '^TestClocks$$' ./internal/check/sim
+	$(CGO) BELFRY_SEED=$(SEED) BELFRY_SIM_CLOCKS=$(CLOCK_HOURS) $(GO) test $(RACE) -cpu '$(if $(RACE),1)' -count=1 -v -timeout 0 -run '^TestClocks$$' ./internal/check/sim
 
 mutations: ## break the invariants on purpose, one fault at a time: the named test must fail; ONLY=overlap for some
 	$(GO) run ./test/mutations '$(ONLY)'
