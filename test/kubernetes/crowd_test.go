@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -21,6 +22,7 @@ const (
 	kills      = 6               // of nodes, at random moments
 	podTakes   = 2 * time.Second // at most
 	kubeletFor = 200 * time.Millisecond
+	saidMax    = 8 << 10 // of the log of the nodes is shown
 )
 
 // kubelet runs the pods of the namespace shop until the test ends: each prints its name, takes a moment and
@@ -81,10 +83,21 @@ func TestAThousandJobsOnARealControlPlane(t *testing.T) {
 		url string
 		run *exec.Cmd
 	}
+	me, err := user.Current()
+	p.must(err)
+	said, err := os.Create(filepath.Join(p.dir, "belfry.log"))
+	p.must(err)
+	t.Cleanup(func() {
+		if text, _ := os.ReadFile(said.Name()); t.Failed() {
+			t.Logf("the nodes said: …%s", text[max(0, len(text)-saidMax):])
+		}
+		said.Close()
+	})
 	start := func(i int) {
 		n := &nodes[i]
 		n.run = exec.Command(file, "serve", "--name", fmt.Sprint("n", i), "--data", filepath.Join(p.dir, fmt.Sprint("data", i)), "--store", "etcd://"+p.etcd+"/belfry",
-			"--listen", strings.TrimPrefix(n.url, "http://"), "--config", settings)
+			"--listen", strings.TrimPrefix(n.url, "http://"), "--config", settings, "--run-as", me.Username)
+		n.run.Stderr = said
 		p.must(n.run.Start())
 	}
 	for i := range nodes {
@@ -117,13 +130,13 @@ func TestAThousandJobsOnARealControlPlane(t *testing.T) {
 		}
 		return string(out), err
 	}
-	jobs := p.write("jobs.yaml", "name: many\nschedule: {every: 1s}\npaused: true\nrun: {kubernetes: {image: 'alpine:3.20', command: [echo, hello]}}\npolicy: {overlap: allow}\n")
+	to := time.Now().Truncate(time.Second).Add(-time.Hour).UTC()
+	jobs := p.write("jobs.yaml", "name: many\nschedule: {every: 1s, end: '"+to.Format(time.RFC3339)+"'}\nrun: {kubernetes: {image: 'alpine:3.20', command: [echo, hello]}}\npolicy: {overlap: allow}\n")
 	p.eventually("Belfry takes the job", func() bool { _, err := belfry("apply", "-f", jobs); return err == nil })
 	ended := p.kubelet()
 	began := time.Now()
-	to := began.Truncate(time.Second).Add(-time.Hour)
 	p.eventually("the runs are made", func() bool {
-		_, err := belfry("job", "backfill", "many", "--from", to.Add(-crowd*time.Second).UTC().Format(time.RFC3339), "--to", to.UTC().Format(time.RFC3339), "--overlap", "allow")
+		_, err := belfry("job", "backfill", "many", "--from", to.Add(-crowd*time.Second).Format(time.RFC3339), "--to", to.Format(time.RFC3339), "--overlap", "allow")
 		return err == nil
 	})
 	for i := range kills {
