@@ -516,6 +516,7 @@ var table = map[string]line{
 	"test/programs/orders":            {imports: []string{".", "job", "store", "store/mysql", "store/postgres", "store/sqlite"}, modules: []string{"github.com/go-sql-driver/mysql", "github.com/jackc/pgx/v5", "modernc.org/sqlite"}},
 	"test/programs/ticker":            {imports: []string{".", "job", "store", "store/etcd", "store/mysql", "store/postgres", "store/redis", "store/sqlite"}},
 	"internal/check/archtest":         {},
+	"internal/check/compat":           {pure: true},
 	"internal/check/helptest":         {},
 	"internal/server/signin/provider": {},
 	"internal/check/kubetest":         {},
