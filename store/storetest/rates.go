@@ -56,6 +56,24 @@ var rateTests = []test{
 		e.claim(e.a, e.trigger(other), store.Waiting) // behind the fourth, whose turn it is
 		e.claim(e.a, fourth, store.Started)
 	}},
+	{"rates: a run that gets its turn in the step of its claim is claimed again", func(e *env) {
+		e.rate("api", job.Slots{Rate: &job.Rate{Limit: 6, Per: job.Duration(time.Minute), Burst: 2}})
+		j := e.put("name: j\npolicy: {overlap: queue, max_parallel: 9, queue_limit: 9, rate_key: api}")
+		var list []store.Attempt
+		for i := range 4 {
+			list = append(list, e.trigger(j))
+			e.claim(e.a, list[i], [...]store.Verdict{store.Started, store.Started, store.Waiting, store.Waiting}[i])
+		}
+		e.dueIn(list[2], 10*time.Second)
+		equal(e, "state of the last", e.run(list[3].Run).State, job.StateWaiting)
+		e.pass(18500*time.Millisecond, e.a)
+		out, err := e.Claim(e.ctx, e.a.ID, list[2:])
+		e.must(err)
+		equal(e, "the third", out[0].Verdict, store.Started)
+		equal(e, "the last", out[1].Verdict, store.Early)
+		e.dueIn(list[3], 1500*time.Millisecond)
+		e.claim(e.a, list[3], store.Started)
+	}},
 	{"rates: a run waits for its slot too, and one that has left its line holds no slot of others", func(e *env) {
 		e.rate("db", job.Slots{Size: 1, Rate: &job.Rate{Limit: 1, Per: job.Duration(time.Minute), Burst: 3}})
 		j := e.put("name: j\npolicy: {overlap: queue, queue_limit: 9, concurrency_key: db}")

@@ -42,6 +42,8 @@ var faults = append([]fault{
 		"lastOf(p.turn, lastOf(b.now, r.Due)).Add(rate.Spacing())", "lastOf(p.turn, lastOf(b.now, r.Due))", suite, "^TestStore$/rates"},
 	{rates, "a run does not wait behind the line", "internal/decide/engine/rate.go",
 		"(inTurn || !b.isLong(m))", "true", suite, "^TestStore$/rates"},
+	{rates, "a claim ahead does not look for the runs before a new turn", "internal/decide/engine/claim.go",
+		"!m.redated && free", "free", suite, "^TestStore$/rates"},
 	{rates, "a retry takes no turn", "internal/decide/engine/claim.go",
 		"line, rate := b.rateOf(j.Policy, r)\n", "line, rate := b.rateOf(j.Policy, r)\n\tif r.Last != \"\" {\n\t\trate = nil\n\t}\n", suite, "^TestStore$/rates"},
 	{rates, "a step does not compare the turn that it read", "store/internal/replica/step.go",

@@ -229,6 +229,7 @@ type member struct {
 	quiet                 bool         // the caller decides about the consequences of its end
 	around                bool         // the inputs of decisions about it are loaded
 	mayEnd, mayStop       bool         // for a flow: one of its units, or all, may end in this step
+	redated               bool         // a turn was given to it in this step: the runs before it may not be loaded
 	was                   job.RunState // its state when it was added; "" for a new run
 }
 

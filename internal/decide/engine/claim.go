@@ -111,7 +111,7 @@ func (b *Batch) contend(j *Job, m *member, s *store.Session, a store.Attempt, he
 	free := b.free(r)
 	if b.now.Before(r.Due) {
 		// An early claim only takes a slot that no earlier run may need.
-		if free > b.earlier(r) {
+		if !m.redated && free > b.earlier(r) {
 			return b.take(j, m, s, a)
 		}
 		return b.answer(store.Early, m)

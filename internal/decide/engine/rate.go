@@ -159,7 +159,7 @@ func (b *Batch) giveTurn(m *member) {
 
 // awaitTurn makes a run due at its turn.
 func (b *Batch) awaitTurn(m *member, at time.Time, why job.Reason) {
-	m.FirstDue, m.Reason = firstDue(&m.Run), why
+	m.FirstDue, m.Reason, m.redated = firstDue(&m.Run), why, true
 	m.Due = at.Add(time.Millisecond - 1).Truncate(time.Millisecond)
 	b.save(m)
 	b.hint(m.Due)
