@@ -84,6 +84,54 @@ var overlapTests = []test{
 		}
 		contains(e, "reason", e.claim(b, runs[1], store.Skipped).Reason.String(), "was still running on node a")
 	}},
+	{"overlap: after an outage a node reports before others skip for a full queue or replace", func(e *env) {
+		b := e.join("b")
+		hear := func(sessions ...store.Session) {
+			for _, s := range sessions {
+				e.must(e.Renew(e.ctx, s.ID, store.Load{}))
+			}
+		}
+		renewed := func(sessions ...store.Session) {
+			for range 3 {
+				e.clock.Advance(2 * time.Second)
+				hear(sessions...)
+			}
+		}
+		// The first two of three runs start or wait, then the store is away, and only node b is back.
+		outage := func(name, policy string, first, second store.Session, want store.Verdict) (runs []store.Attempt) {
+			hear(e.a, b)
+			renewed(e.a, b)
+			j := e.put("name: " + name + "\nschedule: {cron: '* * * * *'}\npolicy: {late_by: forever, " + policy + "}")
+			runs = e.plan(j, time.Second, 2*time.Second, 3*time.Second)
+			e.clock.Advance(2 * time.Second)
+			hear(e.a, b)
+			e.claim(first, runs[0], store.Started)
+			e.claim(second, runs[1], want)
+			e.clock.Advance(15 * time.Second)
+			hear(b)
+			e.claim(b, runs[2], store.Early)
+			return runs
+		}
+
+		runs := outage("queue", "overlap: queue", e.a, b, store.Waiting)
+		e.finish(runs[0], job.OutcomeSucceeded)
+		e.claim(b, runs[2], store.Waiting) // the run before it has the slot now
+
+		runs = outage("full", "overlap: queue", e.a, b, store.Waiting)
+		renewed(b)
+		contains(e, "reason", e.claim(b, runs[2], store.Skipped).Reason.String(), "1 run waits already")
+
+		runs = outage("replace", "overlap: replace, max_parallel: 2", b, e.a, store.Started)
+		e.finish(runs[1], job.OutcomeSucceeded)
+		e.claim(b, runs[2], store.Started)
+		equal(e, "the first run is cancelled by", e.run(runs[0].Run).CancelBy, "")
+
+		runs = outage("replaced", "overlap: replace", e.a, b, store.Waiting)
+		equal(e, "the run that waits", e.run(runs[1].Run).State, job.StateWaiting)
+		renewed(b)
+		e.claim(b, runs[2], store.Waiting)
+		e.gone(runs[1].Run, job.OutcomeSkipped)
+	}},
 	{"overlap: a run of queue waits and one beyond the limit is skipped", func(e *env) {
 		_, runs := overlapping(e, "overlap: queue")
 		got := e.claim(e.a, runs[1], store.Waiting)

@@ -113,6 +113,12 @@ var faults = append([]fault{
 	{overlap, "claims do not wait for the report of a node after an outage", "internal/decide/engine/claim.go",
 		"&& b.awaitsReport(r, s) {", "&& false {",
 		suite, "^TestStore$/^overlap:_after_an_outage"},
+	{overlap, "a full queue skips before the node of its slot reports", "internal/decide/engine/claim.go",
+		"if !queues && !shards", "if overlap != job.OverlapQueue && !shards",
+		suite, "^TestStore$/^overlap:_after_an_outage"},
+	{overlap, "what replaces does not wait for the report of a node", "internal/decide/engine/claim.go",
+		"if !queues && !shards", "if !queues && overlap != job.OverlapReplace && !shards",
+		suite, "^TestStore$/^overlap:_after_an_outage"},
 
 	{startedOnce, "what runs on another node is started again", "internal/decide/engine/claim.go",
 		"if r.Token == a.Token && r.Attempt == a.Number && r.Session == s.ID {", "if true {",
@@ -180,7 +186,7 @@ var faults = append([]fault{
 		"\ts.refit(was, c)\n", "",
 		replica, "^TestStoreWithRunsApart$/^overlap:_an_edit_moves"},
 	{overlap, "runs of a queue are not counted", "internal/decide/engine/claim.go",
-		"r.Overlap == \"\" && n >= j.Policy.QueueLimit", "r.Overlap == \"\" && n > 2*j.Policy.QueueLimit",
+		"b.queued(r.Slot) < j.Policy.QueueLimit)", "true)",
 		suite, "^TestStore$/^overlap:_a_run_of_queue"},
 
 	{noZombies, "attempts are lost although their node lives", "internal/decide/engine/settle.go",

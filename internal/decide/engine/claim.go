@@ -273,20 +273,21 @@ func (b *Batch) sweep(key string) {
 // overlaps applies the overlap policy to a due run whose slot is taken.
 func (b *Batch) overlaps(j *Job, m *member, s *store.Session, a store.Attempt) store.ClaimOutcome {
 	r := &m.Run
-	if j.Policy.overlap(r) == job.OverlapSkip && !b.withShards(r) && b.awaitsReport(r, s) {
+	overlap, shards := j.Policy.overlap(r), b.withShards(r)
+	// A run with its own policy was bounded when it was created.
+	queues := overlap == job.OverlapQueue && (r.Overlap != "" || b.queued(r.Slot) < j.Policy.QueueLimit)
+	if !queues && !shards && b.awaitsReport(r, s) {
 		return b.answer(store.Early, m)
 	}
 	holder := b.holder(r)
 	busy := b.busyWith(holder, r)
-	switch overlap := j.Policy.overlap(r); {
-	case overlap != job.OverlapReplace && b.withShards(r):
+	switch {
+	case overlap != job.OverlapReplace && shards:
 		// Shards of an occurrence do not overlap each other, but share the rest of the pool.
+	case queues:
 	case overlap == job.OverlapQueue:
-		// A run with its own policy was bounded when it was created.
-		if n := b.queued(r.Slot); r.Overlap == "" && n >= j.Policy.QueueLimit {
-			b.conclude(m, job.OutcomeSkipped, b.afterOutage(s, r, holder, reason.QueueFull.Of(busy, n)))
-			return b.answer(store.Skipped, m)
-		}
+		b.conclude(m, job.OutcomeSkipped, b.afterOutage(s, r, holder, reason.QueueFull.Of(busy, b.queued(r.Slot))))
+		return b.answer(store.Skipped, m)
 	case overlap == job.OverlapReplace:
 		if later := b.replacedBy(m); later != nil {
 			b.conclude(m, job.OutcomeSkipped, b.afterOutage(s, r, later, reason.TookPlace.Of(later.ID, later.Scheduled)))
@@ -322,9 +323,9 @@ const (
 	backlogMax = 30 * time.Second
 )
 
-// awaitsReport reports whether a run is not skipped yet, since the node of the run in its slot may
-// soon report the end: the node is silent or just back, as at the end of an outage of the store. A
-// run that would be too late after that does not wait.
+// awaitsReport reports whether a run is neither skipped nor replaces another yet, since the node of a
+// run in its slot may soon report the end: the node is silent or just back, as at the end of an outage
+// of the store. A run that would be too late after that does not wait.
 func (b *Batch) awaitsReport(r *store.Run, claimer *store.Session) bool {
 	if !r.LateAfter.IsZero() && b.now.Add(store.ClaimAgain).After(r.LateAfter) {
 		return false
