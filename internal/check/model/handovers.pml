@@ -2,13 +2,39 @@
  * attempt, notes in the store that a service does the work, and sends it then. The service reports the end
  * to any server; a keeper ends what takes too long. Each atomic block comes at any time or never.
  *
- * BREAK names a fault. Without one no assertion fails. */
+ * BREAK names a fault. Without one no assertion fails. With REPLAY the steps of the store follow those of one run
+ * in a trace of the simulation. */
 
 #ifndef NODES
 #define NODES 2
 #endif
+#ifndef ATTEMPTS
 #define ATTEMPTS 2
+#endif
+#ifndef TOKENS
 #define TOKENS 3 /* claims of all attempts */
+#endif
+
+#ifdef REPLAY
+#define CHECK(x) skip
+#define DID(what, n) (nextKind == what && nextNode == (n))
+#define SEEN c_code { now.pos++; look(); }
+#define REPLAYED true
+#else
+#define CHECK(x) assert(x)
+#define DID(what, n) true
+#define SEEN skip
+#define REPLAYED false
+#endif
+
+/* What a trace tells. */
+#define CLAIM 2
+#define RELEASE 5
+#define SUCCEED 6
+#define FAIL 7 /* by the service, or by the fence of the node */
+#define LOSE 8
+#define HAND 10
+#define TIME_OUT 11
 
 /* The faults. */
 #define SESSION_KEPT 1    /* a handed-over attempt stays in the session of its node */
@@ -45,6 +71,19 @@ mtype result[TOKENS + 1];
 byte begun; /* a bit for each attempt */
 bool acknowledged;
 byte deaths;
+#ifdef REPLAY
+/* The next step of the run TRACE, of which trace.h has the first and the last. At its end the kind is 0. */
+short pos, last;
+byte nextKind, nextNode;
+c_decl {
+	\#include "trace.h"
+}
+c_code {
+	static void look(void) {
+		now.nextKind = now.pos >= now.last ? 0 : kinds[now.pos]; now.nextNode = now.pos >= now.last ? 0 : nodes[now.pos];
+	}
+}
+#endif
 
 #define HOLDS(n) (state == running && token == node[n].token && attempt == node[n].attempt)
 
@@ -65,7 +104,8 @@ inline send(n) {
 proctype worker(byte n) {
 	do
 	/* A claim, whose answer may be lost. */
-	:: atomic { !node[n].down && node[n].does == idle && state == ready && tokens < TOKENS ->
+	:: atomic { !node[n].down && node[n].does == idle && state == ready && tokens < TOKENS && DID(CLAIM, n) ->
+		SEEN;
 		tokens++; state = running; token = tokens; holder = n + 1;
 		if :: node[n].does = claimed; node[n].token = token; node[n].attempt = attempt :: skip fi }
 	:: atomic { !node[n].down && node[n].does == claimed ->
@@ -74,7 +114,8 @@ proctype worker(byte n) {
 	/* The store notes the handover, however late the request comes. A repeated one gets the same answer. */
 	:: atomic { node[n].does == asked ->
 		if
-		:: HOLDS(n) && (holder == n + 1 || holder == 0) || BREAK == NOTED_LATE && state == running ->
+		:: HOLDS(n) && (holder == n + 1 && DID(HAND, n) || holder == 0) || BREAK == NOTED_LATE && state == running ->
+			if :: holder == n + 1 -> SEEN :: else fi;
 			if :: BREAK != SESSION_KEPT -> holder = 0 :: else fi;
 			if :: !node[n].down -> node[n].does = noted :: skip fi /* the answer is lost */
 		:: else -> forget(n)
@@ -85,14 +126,16 @@ proctype worker(byte n) {
 	:: atomic { node[n].does == noted -> forget(n) }
 	:: atomic { node[n].does == noted -> node[n].late = true }
 	/* What the session holds and the process does not know is given back. */
-	:: atomic { !node[n].down && (node[n].does == idle || BREAK == GIVEN_BACK) && state == running && (holder == n + 1 || BREAK == GIVEN_BACK && holder == 0) ->
-		assert(!request[token] && !working[token] && !report[token]); /* nothing that was sent is given back */
+	:: atomic { !node[n].down && (node[n].does == idle || BREAK == GIVEN_BACK) && state == running && (holder == n + 1 || BREAK == GIVEN_BACK && holder == 0) && DID(RELEASE, n) ->
+		SEEN;
+		CHECK(!request[token] && !working[token] && !report[token]); /* nothing that was sent is given back */
 		state = ready; holder = 0; token = 0 }
-	:: atomic { !node[n].down && deaths < DEATHS -> deaths++; node[n].down = true }
+	:: atomic { !node[n].down && (deaths < DEATHS || REPLAYED) -> if :: REPLAYED :: else -> deaths++ fi; node[n].down = true }
 	:: atomic { node[n].down -> node[n].down = false; if :: node[n].does == asked :: node[n].does != asked -> forget(n) fi }
 	/* Its session is silent: another node declares a loss. */
-	:: atomic { state == running && holder == n + 1 && node[n].down ->
-		assert(!request[token] && !working[token] && !report[token]); /* no node declares lost what a service does */
+	:: atomic { state == running && holder == n + 1 && node[n].down && (DID(LOSE, n) || DID(FAIL, n)) ->
+		SEEN;
+		CHECK(!request[token] && !working[token] && !report[token]); /* no node declares lost what a service does */
 		end(lost) }
 	od
 }
@@ -104,9 +147,9 @@ proctype service(byte t) {
 		if
 		:: refused[t]
 		:: !refused[t] ->
-			assert(!(begun & (1 << attemptOf[t]))); /* started once */
+			CHECK(!(begun & (1 << attemptOf[t]))); /* started once */
 			begun = begun | (1 << attemptOf[t]);
-			assert(!working[1] && !working[2] && !working[3]); /* overlap */
+			CHECK(!working[1] && !working[2] && !working[3]); /* overlap */
 			working[t] = true
 		fi }
 	:: atomic { request[t] -> request[t] = false /* it never arrives */ }
@@ -115,8 +158,9 @@ proctype service(byte t) {
 	/* Its report reaches the store, is repeated if no answer comes, or never comes. */
 	:: atomic { report[t] ->
 		if
-		:: state == running && (token == t || BREAK == ANY_TOKEN) && holder == 0 ->
-			assert(token == t); /* a result belongs to its claim */
+		:: state == running && (token == t || BREAK == ANY_TOKEN) && holder == 0 && (result[t] == succeeded && DID(SUCCEED, 0) || result[t] == failed && DID(FAIL, 0)) ->
+			SEEN;
+			CHECK(token == t); /* a result belongs to its claim */
 			end(result[t])
 		:: else
 		fi;
@@ -130,13 +174,13 @@ proctype service(byte t) {
 proctype keeper() {
 	byte n;
 	do
-	:: atomic { state == running && holder == 0 && token > 0 && !request[token] ->
+	:: atomic { state == running && holder == 0 && token > 0 && !request[token] && DID(TIME_OUT, 0) ->
 		n = 0;
 		do :: n < NODES && !(node[n].does == noted && node[n].token == token && !node[n].late) -> n++ :: else -> break od;
 		if
 		:: n == NODES ->
 			if :: BREAK != ENDED_UNTOLD -> refused[token] = true; working[token] = false; report[token] = false :: else fi;
-			end(timedOut)
+			SEEN; end(timedOut)
 		:: else
 		fi; n = 0 }
 	od
@@ -145,19 +189,31 @@ proctype keeper() {
 /* Nothing acknowledged is lost. */
 proctype monitor() {
 	do
-	:: atomic { acknowledged && !(state == done && outcome == succeeded) -> assert(false) }
+	:: atomic { !REPLAYED && acknowledged && !(state == done && outcome == succeeded) -> assert(false) }
 	od
 }
+
+#ifdef REPLAY
+/* The trace is one of the model if this fails. */
+proctype replayed() { nextKind == 0 -> assert(false) }
+#endif
 
 init {
 	atomic {
 		byte n;
 		c_code { now.BREAK = number("FAULT"); now.DEATHS = number("DEATHS"); }
+#ifdef REPLAY
+		c_code { now.pos = begins[number("TRACE")]; now.last = begins[number("TRACE") + 1]; look(); }
+#endif
 		state = ready; outcome = open;
 		n = 0;
 		do :: n < NODES -> node[n].does = idle; run worker(n); n++ :: else -> break od;
 		n = 1;
 		do :: n <= TOKENS -> result[n] = open; run service(n); n++ :: else -> break od;
-		run keeper(); run monitor(); n = 0
+		run keeper(); run monitor();
+#ifdef REPLAY
+		run replayed();
+#endif
+		n = 0
 	}
 }

@@ -22,6 +22,7 @@ import (
 type bounds struct {
 	fault                      int
 	deaths, edits, weak, steps int
+	trace                      int // the run of a trace that is replayed
 }
 
 // build makes the program that searches the states of a model, or follows a trace.
@@ -62,7 +63,7 @@ func search(t *testing.T, program string, b bounds) (assertion string) {
 	dir := t.TempDir()
 	c := exec.CommandContext(t.Context(), program, "-m2000000", "-E", "-w22")
 	c.Dir = dir
-	c.Env = append(os.Environ(), fmt.Sprint("FAULT=", b.fault), fmt.Sprint("DEATHS=", b.deaths), fmt.Sprint("EDITS=", b.edits), fmt.Sprint("WEAK=", b.weak), fmt.Sprint("STEPS=", b.steps))
+	c.Env = append(os.Environ(), fmt.Sprint("FAULT=", b.fault), fmt.Sprint("DEATHS=", b.deaths), fmt.Sprint("EDITS=", b.edits), fmt.Sprint("WEAK=", b.weak), fmt.Sprint("STEPS=", b.steps), fmt.Sprint("TRACE=", b.trace))
 	began := time.Now()
 	out, err := c.CombinedOutput()
 	if found := violated.FindSubmatch(out); found != nil {
@@ -232,11 +233,66 @@ func TestTracesAreOfTheModel(t *testing.T) {
 	}
 }
 
+// TestHandoversAreOfTheModel does the same with runs that a service does outside, one by one.
+func TestHandoversAreOfTheModel(t *testing.T) {
+	t.Parallel()
+	worlds, most := 1, 40
+	if isLarge() {
+		worlds, most = 10, 100
+	}
+	for seed := range worlds {
+		steps, err := sim.Trace(uint64(1+seed), time.Hour/2, "handed", most)
+		if err != nil {
+			t.Fatal(err)
+		}
+		byRun := make([][]sim.TraceStep, most)
+		kinds := map[sim.TraceKind]int{}
+		for _, s := range steps {
+			if s.Kind == sim.Created || s.Kind == sim.Joined || s.Kind == sim.Skipped || s.Kind == sim.Missed {
+				continue // not of this model
+			}
+			kinds[s.Kind]++
+			byRun[s.Run] = append(byRun[s.Run], s)
+		}
+		t.Logf("world %d: %v", 1+seed, kinds)
+		// A node gives back what it has handed over, another one declares it lost, and the service ends it after that.
+		over := []sim.TraceStep{{Kind: sim.Claimed}, {Kind: sim.HandedOver}}
+		allowed := len(byRun)
+		byRun = append(byRun, append(slices.Clone(over), sim.TraceStep{Kind: sim.Released}), append(slices.Clone(over), sim.TraceStep{Kind: sim.Lost}),
+			[]sim.TraceStep{{Kind: sim.Claimed}, {Kind: sim.Succeeded}}, append(slices.Clone(over), sim.TraceStep{Kind: sim.HandedOver, Node: 1}))
+		trace, begins := "", []string{"0"}
+		var all []sim.TraceStep
+		for _, run := range byRun {
+			all = append(all, run...)
+			begins = append(begins, strconv.Itoa(len(all)))
+		}
+		trace = arrays(all) + fmt.Sprintf("static short begins[] = {%s};\n", strings.Join(begins, ","))
+		program := build(t, "handovers.pml", trace, "-DREPLAY", fmt.Sprint("-DNODES=", nodes), "-DATTEMPTS=3", fmt.Sprint("-DTOKENS=", claimsMax))
+		for i, run := range byRun {
+			claims := 0
+			for _, s := range run {
+				if s.Kind == sim.Claimed {
+					claims++
+				}
+			}
+			if claims > claimsMax {
+				continue
+			}
+			if followed := search(t, program, bounds{trace: i}) != ""; followed != (i < allowed) {
+				t.Errorf("world %d, run %d: the model allows %v: %v, want %v", 1+seed, i, run, followed, i < allowed)
+			}
+		}
+	}
+}
+
+// claimsMax bounds the claims of a run that is replayed.
+const claimsMax = 6
+
 // nodes is the number of nodes in the simulation.
 const nodes = 5
 
-func isOfModel(t *testing.T, steps []sim.TraceStep, runs int) bool {
-	t.Helper()
+// arrays returns a trace as C.
+func arrays(steps []sim.TraceStep) (trace string) {
 	list := func(value func(sim.TraceStep) int) string {
 		var text []string
 		for _, s := range steps {
@@ -244,7 +300,6 @@ func isOfModel(t *testing.T, steps []sim.TraceStep, runs int) bool {
 		}
 		return strings.Join(text, ",")
 	}
-	trace := ""
 	for name, value := range map[string]func(sim.TraceStep) int{
 		"kinds": func(s sim.TraceStep) int { return int(s.Kind) },
 		"nodes": func(s sim.TraceStep) int { return s.Node },
@@ -252,6 +307,11 @@ func isOfModel(t *testing.T, steps []sim.TraceStep, runs int) bool {
 	} {
 		trace += fmt.Sprintf("static unsigned char %s[] = {%s};\n", name, list(value))
 	}
-	program := build(t, "protocol.pml", trace, "-DREPLAY", fmt.Sprint("-DNODES=", nodes), fmt.Sprint("-DOCCURRENCES=", runs), "-DATTEMPTS=3", "-DSESSIONS=255")
+	return trace
+}
+
+func isOfModel(t *testing.T, steps []sim.TraceStep, runs int) bool {
+	t.Helper()
+	program := build(t, "protocol.pml", arrays(steps), "-DREPLAY", fmt.Sprint("-DNODES=", nodes), fmt.Sprint("-DOCCURRENCES=", runs), "-DATTEMPTS=3", "-DSESSIONS=255")
 	return search(t, program, bounds{}) != ""
 }

@@ -24,6 +24,8 @@ const (
 	Failed // or ended by the fence of its node, which reported it
 	Lost
 	Joined // a later session of a node begins
+	HandedOver
+	TimedOut // after it was handed over
 )
 
 // TraceStep is one change of a run. Node and Run count from 0, in the order of their appearance.
@@ -105,7 +107,7 @@ func (t *tracing) look(ctx context.Context, failure TraceKind) {
 	}
 	slices.SortFunc(list, func(a, b store.Run) int { return a.Due.Compare(b.Due) })
 	for i := range list {
-		t.change(&list[i], failure)
+		t.change(ctx, &list[i], failure)
 	}
 }
 
@@ -117,7 +119,7 @@ func (t *tracing) end(ctx context.Context, r *tracedRun, failure TraceKind) {
 		t.err = fmt.Errorf("run %d has no record: %w", r.number, err)
 		return
 	}
-	kind, node := failure, t.sessions[r.last.Session]
+	kind, node := t.failed(ctx, &r.last, failure), t.sessions[r.last.Session]
 	switch outcome := records[len(records)-1].Attempt.Outcome; {
 	case outcome == job.OutcomeSucceeded:
 		kind = Succeeded
@@ -129,8 +131,25 @@ func (t *tracing) end(ctx context.Context, r *tracedRun, failure TraceKind) {
 	t.step(kind, node, r.number)
 }
 
+// failed returns the kind for the end of an attempt without success: what a service did has no session.
+func (t *tracing) failed(ctx context.Context, was *store.Run, failure TraceKind) TraceKind {
+	if !was.Session.IsZero() {
+		return failure
+	}
+	records, err := t.Store.AttemptsOf(ctx, was.ID)
+	if err != nil {
+		t.err = err
+	}
+	for _, r := range records {
+		if r.Attempt.Number == was.Attempt && r.Attempt.Outcome == job.OutcomeTimedOut {
+			return TimedOut
+		}
+	}
+	return Failed
+}
+
 // change writes down what has happened to a run that has not ended.
-func (t *tracing) change(now *store.Run, failure TraceKind) {
+func (t *tracing) change(ctx context.Context, now *store.Run, failure TraceKind) {
 	r := t.runs[now.ID]
 	if r == nil {
 		if len(t.runs) >= t.most {
@@ -147,8 +166,11 @@ func (t *tracing) change(now *store.Run, failure TraceKind) {
 		if now.Attempt == was.Attempt {
 			t.step(Released, t.sessions[was.Session], r.number)
 		} else {
-			t.step(failure, t.sessions[was.Session], r.number)
+			t.step(t.failed(ctx, &was, failure), t.sessions[was.Session], r.number)
 		}
+	}
+	if was.State == job.StateRunning && now.Token == was.Token && now.Session.IsZero() && !was.Session.IsZero() {
+		t.step(HandedOver, t.sessions[was.Session], r.number)
 	}
 	if now.State == job.StateRunning && (was.State != job.StateRunning || now.Token != was.Token) {
 		t.step(Claimed, t.sessions[now.Session], r.number)
@@ -186,6 +208,13 @@ func (t *tracing) Plan(ctx context.Context, session job.ID, items []store.PlanIt
 // Claim implements [store.Working].
 func (t *tracing) Claim(ctx context.Context, session job.ID, attempts []store.Attempt) ([]store.ClaimOutcome, error) {
 	out, err := t.Store.Claim(ctx, session, attempts)
+	t.look(ctx, Lost)
+	return out, err
+}
+
+// HandOver implements [store.Handovers].
+func (t *tracing) HandOver(ctx context.Context, session job.ID, list []store.Handover) ([]store.HandedOver, error) {
+	out, err := t.Store.HandOver(ctx, session, list)
 	t.look(ctx, Lost)
 	return out, err
 }
