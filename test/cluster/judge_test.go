@@ -136,7 +136,7 @@ func (c *cluster) judge(runs []client.Run, events []evidence.Event, sessions map
 		case evidence.End:
 			for i := range list {
 				if list[i].Number == e.Attempt {
-					list[i].Ended = e.At
+					list[i].Ended, list[i].Outcome = e.At, outcomeOf[e.Detail]
 				}
 			}
 		}
@@ -156,6 +156,9 @@ func (c *cluster) judge(runs []client.Run, events []evidence.Event, sessions map
 	c.t.Logf("%d reasons of %d runs are untrue, at a load of %.0f: %v", len(untrue), len(runs), c.load, codes)
 	return untrue
 }
+
+// outcomeOf has the outcomes of the exit codes that the jobs write down.
+var outcomeOf = map[string]job.Outcome{"0": job.OutcomeSucceeded, "1": job.OutcomeFailed}
 
 // claimer returns the session of a node that lived at a moment: the last that began before it or, by the
 // clocks of two steps, right after it.

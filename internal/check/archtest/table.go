@@ -527,7 +527,7 @@ var table = map[string]line{
 		testImports: []string{"executor", "internal/node", "internal/check/logtest", "store/storetest/shelf"},
 	},
 	// The judge of reasons, of the simulation and of the cluster tests.
-	"internal/check/truth": {pure: true, imports: []string{"internal/reason", "job", "store"}},
+	"internal/check/truth": {pure: true, imports: []string{"internal/decide/engine", "internal/reason", "job", "store"}},
 	// The model of the protocol, for Spin. Its tests have the build tag servers.
 	"internal/check/model": {testImports: []string{"internal/check/sim"}},
 	// Its tests have the build tag servers.

@@ -147,7 +147,7 @@ func (c *checker) world() *truth.World {
 		},
 	}
 	for _, a := range c.attempts {
-		w.Attempts[a.Run.ID] = append(w.Attempts[a.Run.ID], truth.Attempt{Number: a.Number, Started: a.Started, Ended: a.Ended, Frozen: a.Frozen})
+		w.Attempts[a.Run.ID] = append(w.Attempts[a.Run.ID], truth.Attempt{Number: a.Number, Started: a.Started, Ended: a.Ended, Frozen: a.Frozen, Outcome: a.Outcome})
 	}
 	for id, s := range c.sessions {
 		s.Left = s.left

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/decide/engine"
 	"github.com/belfry-cron/belfry/internal/reason"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -53,6 +54,8 @@ type Attempt struct {
 	Number         int
 	Started, Ended time.Time
 	Frozen         time.Time // when its machine froze while it ran
+	// Outcome is how it has ended, as it has seen itself; "" is unknown.
+	Outcome job.Outcome
 }
 
 // Claim is a time in which a run was claimed and due. To is zero while it lasts.
@@ -113,6 +116,13 @@ func (s *statement) span(name string) (time.Duration, bool) {
 	return d, err == nil
 }
 
+// number reads an argument that is a number.
+func (s *statement) number(name string) (int64, bool) {
+	n, _ := s.args[name].(json.Number)
+	value, err := n.Int64()
+	return value, err == nil
+}
+
 // at reads a moment from the arguments.
 func (s *statement) at(name string) (time.Time, bool) {
 	t, err := time.Parse(time.RFC3339Nano, s.text(name))
@@ -128,42 +138,174 @@ var judges = map[string]func(*World, *statement) bool{
 	reason.BeingEnded.Name: (*World).wasCancelled, reason.TookPlace.Name: (*World).wasReplaced, reason.NotEnded.Name: (*World).hadNotEnded,
 	reason.QueueFull.Name: (*World).filledQueue,
 
-	reason.CouldStart.Name: (*World).wasTooLate, reason.NoNodeRan.Name: is(job.OutcomeMissed), reason.NodeTooSlow.Name: (*World).namesNode,
-	reason.NoNodes.Name: is(job.OutcomeMissed), reason.NoNodeHas.Name: is(job.OutcomeMissed), reason.Unclaimed.Name: is(job.OutcomeMissed),
+	reason.CouldStart.Name: (*World).wasTooLate, reason.NoNodeRan.Name: (*World).neverRan, reason.NodeTooSlow.Name: (*World).namesNode,
+	reason.NoNodes.Name: (*World).neverRan, reason.NoNodeHas.Name: (*World).neverRan, reason.Unclaimed.Name: (*World).neverRan,
 	reason.Labels.Name: always, reason.Handler.Name: always, reason.And.Name: always,
 	reason.NoNodeThere.Name: (*World).wasAbsent,
 	reason.Unplanned.Name:   (*World).wasDueBefore,
 	reason.StoreAway.Name:   (*World).wasUnreached, reason.AfterOutage.Name: always,
 	reason.MissedNone.Name: missedBy(job.MissedNone), reason.MissedLatest.Name: missedBy(job.MissedLatest),
-	reason.InWindow.Name: (*World).wasInWindow, reason.OutOfTurn.Name: (*World).wasOutOfTurn, reason.HeldMax.Name: is(job.OutcomeSkipped),
+	reason.InWindow.Name: (*World).wasInWindow, reason.OutOfTurn.Name: (*World).wasOutOfTurn, reason.HeldMax.Name: (*World).filledWindow,
 	reason.MissedAll.Name: missedBy(job.MissedAll), reason.MissedLate.Name: (*World).wasLateBy,
 
 	reason.JobPaused.Name: (*World).wasChanged, reason.JobDeleted.Name: (*World).wasChanged, reason.JobResumed.Name: (*World).wasChanged,
 	reason.ScheduleChanged.Name: (*World).wasChanged, reason.RescheduledOft.Name: (*World).wasChanged,
 
-	reason.NodeGone.Name:   is(job.OutcomeMissed), // likewise
+	reason.NodeGone.Name:   (*World).wasGone,
 	reason.NodeSilent.Name: (*World).wasSilent, reason.NodeLeft.Name: (*World).wasOver,
 	reason.StartUnknown.Name:  (*World).wasDueUnheard,
 	reason.NodeRestarted.Name: (*World).wasRestarted, reason.ProcessEnded.Name: (*World).wasRestarted,
-	reason.UnknownEnd.Name: is(job.OutcomeLost), reason.NodeStopped.Name: is(job.OutcomeLost), reason.NodeFenced.Name: is(job.OutcomeLost), reason.ByWatchdog.Name: is(job.OutcomeLost),
-	reason.CameLate.Name: (*World).wasTakenForLost, reason.Both.Name: always, reason.NotRetried.Name: always, reason.SaidLater.Name: always,
+	reason.UnknownEnd.Name: is(job.OutcomeLost), reason.NodeStopped.Name: (*World).endedNoOther, reason.NodeFenced.Name: (*World).endedNoOther,
+	reason.ByWatchdog.Name: (*World).hadNoProcess,
+	reason.CameLate.Name:   (*World).wasTakenForLost, reason.Both.Name: always, reason.NotRetried.Name: (*World).wasTheLast, reason.SaidLater.Name: (*World).saidLater,
 
-	reason.Unexplained.Name: is(job.OutcomeFailed), reason.ExitStatus.Name: is(job.OutcomeFailed), reason.StepFailed.Name: (*World).stepFailed,
-	reason.ItemsFailed.Name: is(job.OutcomeFailed), reason.TimeoutPassed.Name: is(job.OutcomeTimedOut), reason.EndedSo.Name: (*World).hasOutcome,
-	reason.UnfencedLost.Name: is(job.OutcomeLost), reason.CancelledBefore.Name: always,
-	reason.StepsFailed.Name:  is(job.OutcomeFailed), // likewise
+	reason.Unexplained.Name: saw(job.OutcomeFailed), reason.ExitStatus.Name: saw(job.OutcomeFailed), reason.StepFailed.Name: (*World).stepFailed,
+	reason.ItemsFailed.Name: (*World).itemsFailed, reason.TimeoutPassed.Name: saw(job.OutcomeTimedOut), reason.EndedSo.Name: (*World).hasOutcome,
+	reason.UnfencedLost.Name: is(job.OutcomeLost), reason.CancelledBefore.Name: (*World).cancelRequested,
+	reason.StepsFailed.Name:  (*World).stepsFailed,
 	reason.AllSucceeded.Name: is(job.OutcomeSucceeded), reason.Succeeded.Name: is(job.OutcomeSucceeded), reason.TimeCame.Name: is(job.OutcomeSucceeded),
-	reason.Approved.Name: is(job.OutcomeSucceeded), reason.Rejected.Name: is(job.OutcomeFailed), reason.NothingWithin.Name: is(job.OutcomeTimedOut),
-	reason.Timeout.Name: is(job.OutcomeTimedOut), reason.NoResult.Name: is(job.OutcomeTimedOut),
+	reason.Approved.Name: is(job.OutcomeSucceeded), reason.Rejected.Name: is(job.OutcomeFailed), reason.NothingWithin.Name: took("span"),
+	reason.Timeout.Name: took("timeout"), reason.NoResult.Name: took("timeout"),
 	reason.Because.Name: always, reason.EndedBy.Name: (*World).wasEnded, reason.Terminated.Name: (*World).wasEnded,
 	reason.TermKilled.Name: (*World).wasEnded, reason.Killed.Name: (*World).wasEnded,
-	reason.Cancelled.Name: is(job.OutcomeCancelled), reason.CancelledOnly.Name: is(job.OutcomeCancelled), reason.CancelUnknown.Name: is(job.OutcomeCancelled),
+	reason.Cancelled.Name: (*World).wasCancelledItself, reason.CancelledOnly.Name: (*World).wasCancelledItself, reason.CancelUnknown.Name: (*World).wasCancelledItself,
 }
 
 func always(*World, *statement) bool { return true }
 
 func is(o job.Outcome) func(*World, *statement) bool {
 	return func(_ *World, s *statement) bool { return s.Attempt.Outcome == o }
+}
+
+// sawItself: the attempt of a record has ended with its outcome, unless it has seen no end. What ended a command
+// may come right after its last line.
+func (c *World) sawItself(s *statement) bool {
+	a, o := c.attempt(s), s.Attempt.Outcome
+	isEnd := o == job.OutcomeLost || o == job.OutcomeTimedOut || o == job.OutcomeCancelled
+	return a == nil || a.Outcome == "" || a.Outcome == o || isEnd && s.Attempt.Ended.Sub(a.Ended) < c.Stalled
+}
+
+// attempt returns the evidence of the attempt of a record, nil for none.
+func (c *World) attempt(s *statement) *Attempt {
+	for i := range c.Attempts[s.Run.ID] {
+		if a := &c.Attempts[s.Run.ID][i]; a.Number == s.Attempt.Number {
+			return a
+		}
+	}
+	return nil
+}
+
+func saw(o job.Outcome) func(*World, *statement) bool {
+	return func(c *World, s *statement) bool { return s.Attempt.Outcome == o && c.sawItself(s) }
+}
+
+// took: the attempt took as long as the reason says, by the clock of its node.
+func took(name string) func(*World, *statement) bool {
+	return func(c *World, s *statement) bool {
+		least, _ := s.span(name)
+		return s.Attempt.Outcome == job.OutcomeTimedOut && (s.Attempt.Started.IsZero() || s.Attempt.Ended.Sub(s.Attempt.Started) >= least-c.Stalled)
+	}
+}
+
+// neverRan: no attempt has begun that the record could be about.
+func (c *World) neverRan(s *statement) bool {
+	return s.Attempt.Outcome == job.OutcomeMissed && !slices.ContainsFunc(c.Attempts[s.Run.ID], func(a Attempt) bool { return a.Number >= max(1, s.Run.Attempt) })
+}
+
+// endedNoOther: the node has ended the attempt, which did not end by itself before.
+func (c *World) endedNoOther(s *statement) bool {
+	return s.Attempt.Outcome == job.OutcomeLost && c.sawItself(s)
+}
+
+// wasTheLast: no later attempt has begun.
+func (c *World) wasTheLast(s *statement) bool {
+	return !slices.ContainsFunc(c.Attempts[s.Run.ID], func(a Attempt) bool { return a.Number > s.Attempt.Number })
+}
+
+// saidLater: the attempt that was lost has ended as its node said.
+func (c *World) saidLater(s *statement) bool {
+	a := c.attempt(s)
+	return s.Attempt.Outcome == job.OutcomeLost && (a == nil || a.Outcome == "" || string(a.Outcome) == s.text("outcome"))
+}
+
+// wasGone: a session of the node was over, or had not been heard for as long as one lives.
+func (c *World) wasGone(s *statement) bool {
+	for _, o := range c.Sessions {
+		at := s.Attempt.Ended
+		if o.Node == s.text("node") && (!o.Left.IsZero() && !o.Left.After(at) ||
+			!slices.ContainsFunc(o.HeardAt, func(h time.Time) bool { return h.After(at.Add(-store.SessionLife)) && h.Before(at) })) {
+			return s.Attempt.Outcome == job.OutcomeMissed
+		}
+	}
+	return false
+}
+
+// cancelRequested: a user has asked for the end of the run or of its flow, or a later run replaces it. Only whole worlds
+// know that.
+func (c *World) cancelRequested(s *statement) bool {
+	rule, known := c.Rule(s.Run.Name)
+	return !c.Whole || !known || s.text("by") == engine.System || rule.Replace || c.Cancels[s.Run.ID] > 0 || c.Cancels[s.Run.Parent] > 0
+}
+
+func (c *World) wasCancelledItself(s *statement) bool {
+	return s.Attempt.Outcome == job.OutcomeCancelled && c.cancelRequested(s)
+}
+
+// stepsOf returns the last records of the steps of a flow by their names.
+func (c *World) stepsOf(flow job.ID) map[string][]*store.Record {
+	steps := map[string][]*store.Record{}
+	for _, list := range c.Records {
+		if len(list) == 0 || list[0].Run.Parent != flow {
+			continue
+		}
+		name, _ := list[0].Run.Step()
+		steps[name] = append(steps[name], Final(list))
+	}
+	return steps
+}
+
+// stepsFailed: each step that the reason names has a run that did not succeed.
+func (c *World) stepsFailed(s *statement) bool {
+	names, _ := s.args["steps"].([]any)
+	steps := c.stepsOf(s.Run.ID)
+	for _, name := range names {
+		of, _ := name.(string)
+		if !slices.ContainsFunc(steps[of], func(r *store.Record) bool {
+			return r.Attempt.Outcome != job.OutcomeSucceeded || c.Lost(r.Run.ID, r.Attempt.Number)
+		}) {
+			return false
+		}
+	}
+	return len(names) > 0 && s.Attempt.Outcome == job.OutcomeFailed
+}
+
+// itemsFailed: no more items have failed than there are.
+func (c *World) itemsFailed(s *statement) bool {
+	n, ok := s.number("n")
+	all, okAll := s.number("all")
+	return ok && okAll && 0 < n && n <= all && s.Attempt.Outcome == job.OutcomeFailed
+}
+
+// filledWindow: as many runs of the job as the reason says had not ended when a window refused one more.
+func (c *World) filledWindow(s *statement) bool {
+	n, ok := s.number("n")
+	return ok && n > 0 && s.Attempt.Outcome == job.OutcomeSkipped && c.open(s) >= n
+}
+
+// open counts other runs of the job that had been made and not ended when a record was.
+func (c *World) open(s *statement) (n int64) {
+	at := s.Attempt.Ended
+	for _, list := range c.Records {
+		if r := Final(list); r.Run.JobUID == s.Run.JobUID && r.Run.ID != s.Run.ID && r.Attempt.Ended.After(at.Add(-c.Stalled)) {
+			n++
+		}
+	}
+	for id := range c.Active {
+		if r := c.Active[id]; r.JobUID == s.Run.JobUID && id != s.Run.ID {
+			n++
+		}
+	}
+	return n
 }
 
 func (c *World) checkSaid(r *store.Record, why job.Reason, when []time.Time) {
@@ -177,8 +319,11 @@ func (c *World) checkSaid(r *store.Record, why job.Reason, when []time.Time) {
 	judge := judges[why.Code()]
 	switch {
 	case why.IsZero(), why.Code() == job.ReasonText:
-		if outcome, known := c.Texts[why.String()]; !known || outcome != r.Attempt.Outcome {
+		switch outcome, known := c.Texts[why.String()]; {
+		case !known || outcome != r.Attempt.Outcome:
 			problem("which no check judges")
+		case !c.sawItself(s):
+			problem("which was not so: the attempt ended otherwise")
 		}
 	case judge == nil:
 		problem("which no check judges")
@@ -356,10 +501,9 @@ func (c *World) hasOutcome(s *statement) bool {
 
 // filledQueue checks that at least as many runs waited, by the reason, as the job allows.
 func (c *World) filledQueue(s *statement) bool {
-	n, _ := s.args["n"].(json.Number)
-	waited, err := n.Int64()
+	waited, isNumber := s.number("n")
 	rule, ok := c.Rule(s.Run.Name)
-	return err == nil && waited > 0 && s.Attempt.Outcome == job.OutcomeSkipped && (!ok || rule.Queue > 0 && waited >= int64(rule.Queue))
+	return isNumber && waited > 0 && s.Attempt.Outcome == job.OutcomeSkipped && (!ok || rule.Queue > 0 && waited >= int64(rule.Queue)) && c.open(s) >= waited
 }
 
 // wasUnheard checks that the node's last renewal was as old as the reason says.
@@ -587,7 +731,13 @@ func (c *World) wasOver(s *statement) bool {
 // way.
 func (c *World) wasRestarted(s *statement) bool {
 	by := c.claimer(s.Record)
-	return s.Attempt.Outcome == job.OutcomeLost && by != nil && by.Node == s.text("node") &&
+	return by != nil && by.Node == s.text("node") && c.hadNoProcess(s)
+}
+
+// hadNoProcess: the same of a reason that names no node.
+func (c *World) hadNoProcess(s *statement) bool {
+	by := c.claimer(s.Record)
+	return s.Attempt.Outcome == job.OutcomeLost && by != nil &&
 		!slices.ContainsFunc(by.HeardAt, func(at time.Time) bool { return at.After(s.Attempt.Ended.Add(c.OnItsWay)) })
 }
 
