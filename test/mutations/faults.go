@@ -318,4 +318,4 @@ var faults = append([]fault{
 	{bounded, "a run may start however late", "internal/decide/engine/claim.go",
 		"if b.tooLate(r) {", "if false {",
 		suite, "^TestStore$/^(a_run_too_late_for|accounted:_unclaimed_runs_are_missed)"},
-}, slices.Concat(simulated, clocks, roads)...)
+}, slices.Concat(simulated, clocks, roads, edges)...)

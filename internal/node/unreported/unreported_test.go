@@ -93,29 +93,38 @@ func TestUnreportedResultsSurviveTheProcess(t *testing.T) {
 		})
 	}
 	group.Wait()
+	killed := filepath.Join(t.TempDir(), "spool")
+	if err := os.CopyFS(killed, os.DirFS(dir)); err != nil { // as a process leaves it that is killed now
+		t.Fatal(err)
+	}
+	if err := os.Chmod(killed, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	next, _ := openSpool(t, dir)
-	l := ledger{refuses: func([]store.Result) error { return store.ErrAway }}
-	if _, err := next.Deliver(t.Context(), newID(t), l.finish); !errors.Is(err, store.ErrAway) {
-		t.Errorf("delivered to a server that is away: %v", err)
-	}
-	l = ledger{}
-	if _, err := next.Deliver(t.Context(), newID(t), l.finish); err != nil {
-		t.Fatal(err)
-	}
-	got := map[job.ID]store.Result{}
-	for _, r := range l.got {
-		got[r.Token] = r
-	}
-	for _, r := range want {
-		if !reflect.DeepEqual(got[r.Token], r) {
-			t.Fatalf("delivered is\n%+v\nand not\n%+v", got[r.Token], r)
+	for _, dir := range []string{dir, killed} {
+		next, _ := openSpool(t, dir)
+		l := ledger{refuses: func([]store.Result) error { return store.ErrAway }}
+		if _, err := next.Deliver(t.Context(), newID(t), l.finish); !errors.Is(err, store.ErrAway) {
+			t.Errorf("delivered to a server that is away: %v", err)
 		}
-	}
-	if left := files(t, dir); len(left) > 0 {
-		t.Errorf("left are %v", left)
+		l = ledger{}
+		if _, err := next.Deliver(t.Context(), newID(t), l.finish); err != nil {
+			t.Fatal(err)
+		}
+		got := map[job.ID]store.Result{}
+		for _, r := range l.got {
+			got[r.Token] = r
+		}
+		for _, r := range want {
+			if !reflect.DeepEqual(got[r.Token], r) {
+				t.Fatalf("delivered is\n%+v\nand not\n%+v", got[r.Token], r)
+			}
+		}
+		if left := files(t, dir); len(left) > 0 {
+			t.Errorf("left are %v", left)
+		}
 	}
 }
 
