@@ -57,7 +57,7 @@ func TestAClockIsSet(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					c := startWith(t, name, func(n *node) {
+					c := startWith(t, name, three, func(n *node) {
 						n.program, n.clock = program, filepath.Join(n.dir, "clock")
 						n.setClock(0)
 					})

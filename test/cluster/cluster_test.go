@@ -32,7 +32,7 @@ const lateMax = 7500 * time.Millisecond
 // other: five times the 100 ms of docs/benchmarks.md, likewise.
 const restartedMax = 500 * time.Millisecond
 
-// cluster is three nodes on one database, and the jobs that they run.
+// cluster is nodes on one database, three if a test says nothing else, and the jobs that they run.
 type cluster struct {
 	t        testing.TB
 	dir      string
@@ -64,25 +64,28 @@ func each(t *testing.T, test func(t *testing.T, c *cluster)) {
 }
 
 // start starts a database server and three nodes.
-func start(t testing.TB, name string) *cluster { return startWith(t, name, func(*node) {}) }
+func start(t testing.TB, name string) *cluster { return startWith(t, name, three, func(*node) {}) }
 
-// startWith prepares each node before it starts.
-func startWith(t testing.TB, name string, prepare func(*node)) *cluster {
+// startWith starts some nodes, and prepares each of them before.
+func startWith(t testing.TB, name string, nodes int, prepare func(*node)) *cluster {
 	t.Helper()
 	server, address := startDatabase(t, name)
-	return startOn(t, server, address, prepare)
+	return startOn(t, server, address, nodes, prepare)
 }
+
+// three is the number of nodes of most tests.
+const three = 3
 
 func newCluster(t testing.TB) *cluster {
 	return &cluster{t: t, dir: t.TempDir(), lostAfter: 9 * time.Second, edited: map[string]*evidence.Job{}, rules: map[string]truth.Rule{}}
 }
 
-// startOn starts three nodes on a database.
-func startOn(t testing.TB, server database, address *url.URL, prepare func(*node)) *cluster {
+// startOn starts some nodes on a database.
+func startOn(t testing.TB, server database, address *url.URL, nodes int, prepare func(*node)) *cluster {
 	t.Helper()
 	c := newCluster(t)
 	c.database = server
-	for i, name := range []string{"a", "b", "c"} {
+	for i, name := range []string{"a", "b", "c", "d", "e"}[:nodes] {
 		dir := filepath.Join(c.dir, name)
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			t.Fatal(err)

@@ -272,7 +272,7 @@ func TestSilenceOfAKilledLeaderIsBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := startOn(t, members[0], address, func(n *node) { n.store = "etcd://" + strings.Join(hosts, ",") })
+	c := startOn(t, members[0], address, three, func(n *node) { n.store = "etcd://" + strings.Join(hosts, ",") })
 	c.beat(beats)
 	var leader *servers.Etcd
 	c.finish(c.disturb(&disturbance{
