@@ -35,7 +35,7 @@ func TestAProgramLinksNoStoreButTheOneItNames(t *testing.T) {
 		}
 	}
 	for store, driver := range map[string]string{
-		"sqlite": "modernc.org/sqlite", "postgres": "github.com/jackc/pgx", "mysql": "github.com/go-sql-driver/mysql", "etcd": "go.etcd.io/etcd", "redis": "github.com/redis/rueidis",
+		"sqlite": "modernc.org/sqlite", "postgres": "github.com/jackc/pgx", "mysql": "github.com/go-sql-driver/mysql", "etcd": "go.etcd.io/etcd", "redis": "github.com/gomodule/redigo",
 	} {
 		has := linked(t, own+"/store/"+store)
 		uses := func(module string) bool {
@@ -44,7 +44,7 @@ func TestAProgramLinksNoStoreButTheOneItNames(t *testing.T) {
 		if !uses(driver) {
 			t.Errorf("store/%s does not link %s", store, driver)
 		}
-		for _, other := range []string{"modernc.org/sqlite", "github.com/jackc/pgx", "github.com/go-sql-driver/mysql", "go.etcd.io/etcd", "github.com/redis/rueidis", "github.com/spf13/cobra", "github.com/danielgtaylor/huma"} {
+		for _, other := range []string{"modernc.org/sqlite", "github.com/jackc/pgx", "github.com/go-sql-driver/mysql", "go.etcd.io/etcd", "github.com/gomodule/redigo", "github.com/spf13/cobra", "github.com/danielgtaylor/huma"} {
 			if other != driver && uses(other) {
 				t.Errorf("store/%s links %s", store, other)
 			}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gomodule/redigo/redis"
+
 	"github.com/belfry-cron/belfry/store"
 )
 
@@ -66,19 +68,18 @@ func TestMistakesInAddressesAreNamed(t *testing.T) {
 func TestUnsuitableServersAreRefused(t *testing.T) {
 	const well = "redis_version:7.0.15\r\nredis_mode:standalone\r\nrole:master\r\nmaxmemory_policy:noeviction\r\n"
 	about := read(well)
-	if err := about.usable(location{}, true); err != nil {
+	if err := about.usable(); err != nil {
 		t.Error(err)
 	}
 	for change, want := range map[string]string{
 		"maxmemory_policy:allkeys-lru":                "set it to noeviction",
 		"redis_version:6.0.16":                        "6.2 or later",
 		"redis_mode:sentinel":                         "add ?sentinel=",
-		"redis_mode:cluster":                          errCluster.Error(),
 		"role:slave":                                  store.ErrAway.Error(),
 		"redis_version:7.2.4\r\nvalkey_version:8.1.0": "",
 	} {
 		about := read(well + change)
-		switch err := about.usable(location{}, true); {
+		switch err := about.usable(); {
 		case want == "" && (err != nil || about.Server != "Valkey 8.1.0"):
 			t.Errorf("%s: got %v, %s", change, err, about.Server)
 		case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
@@ -93,7 +94,7 @@ func TestReasonsAreFoundInErrorsOfScripts(t *testing.T) {
 		"ERR Error running script (call to f_a1): @user_script:61: @user_script: 61: -MISCONF Redis is configured to save RDB snapshots,": "MISCONF",
 		"READONLY You can't write against a read only replica.":                                                                           "READONLY",
 	} {
-		if got := reason(message); got != want {
+		if got := refusal(redis.Error(message)); got != want {
 			t.Errorf("%s: got %s, want %s", message, got, want)
 		}
 	}

@@ -6,11 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/redis/rueidis"
+	"github.com/gomodule/redigo/redis"
 
 	"github.com/belfry-cron/belfry/store"
 )
@@ -18,8 +19,6 @@ import (
 const (
 	// waitFor is how long a commit waits for replicas, if configured.
 	waitFor = time.Second
-	// lookEach is how often the Sentinels are asked.
-	lookEach = 5 * time.Second
 )
 
 // Variables, because tests on slow machines need more time.
@@ -30,45 +29,28 @@ var (
 	dialMax = 3 * time.Second
 )
 
-// options returns the options of connections. Nothing is sent twice: a step that may have been done
-// is decided again.
-func options(a location, hosts []string) rueidis.ClientOption {
-	o := rueidis.ClientOption{
-		InitAddress: hosts, Username: a.User, Password: a.Password, SelectDB: a.db, TLSConfig: a.TLS,
-		Dialer: net.Dialer{Timeout: dialMax, KeepAlive: time.Second}, ConnWriteTimeout: callMax,
-		DisableRetry: true, DisableCache: true, ClientName: "belfry",
-		// Each node has several buffers, which are 1 MB by default.
-		ReadBufferEachConn: 64 << 10, WriteBufferEachConn: 64 << 10,
-	}
-	if a.sentinel == "" {
-		return o
-	}
-	o.Sentinel = rueidis.SentinelOption{
-		MasterSet: a.sentinel, Dialer: o.Dialer, TLSConfig: a.TLS, TopologyRefreshInterval: lookEach,
-	}
-	if a.sentinelAuth {
-		o.Sentinel.Username, o.Sentinel.Password = a.User, a.Password
-	}
-	return o
-}
-
-// dial connects to the master, and refuses one that may evict acknowledged data.
-func dial(ctx context.Context, a location) (rueidis.Client, About, error) {
+// dial connects to the master, and refuses one that may evict acknowledged data. It asks other servers
+// too that an earlier connection has named.
+func dial(ctx context.Context, a location, others ...string) (*client, About, error) {
+	hosts := slices.Concat(a.Hosts, others)
 	if a.sentinel != "" {
-		return try(ctx, a, options(a, a.Hosts))
+		host, others, err := masterOf(ctx, a, hosts)
+		if err != nil {
+			return nil, About{}, ended(ctx, err)
+		}
+		client, about, err := try(ctx, a, host)
+		if err == nil {
+			client.others = others
+		}
+		return client, about, err
 	}
 	var errs []error
-	for _, host := range a.Hosts {
-		o := options(a, []string{host})
-		o.ForceSingleClient = true
-		client, about, err := try(ctx, a, o)
-		if errors.Is(err, errCluster) {
-			return try(ctx, a, options(a, a.Hosts))
-		}
+	for _, host := range hosts {
+		client, about, err := try(ctx, a, host)
 		if err == nil {
 			return client, about, nil
 		}
-		if len(a.Hosts) > 1 {
+		if len(hosts) > 1 {
 			err = fmt.Errorf("%s: %w", host, err)
 		}
 		errs = append(errs, err)
@@ -76,22 +58,103 @@ func dial(ctx context.Context, a location) (rueidis.Client, About, error) {
 	return nil, About{}, errors.Join(errs...)
 }
 
-// errCluster explains a connection to one node of a Redis Cluster.
-var errCluster = errors.New("the server is a node of a Redis Cluster")
+// hopsMax is how many nodes of a cluster are asked where the keys are.
+const hopsMax = 4
 
-// try connects with given options.
-func try(ctx context.Context, a location, o rueidis.ClientOption) (client rueidis.Client, about About, err error) {
-	if client, err = rueidis.NewClient(o); err != nil {
-		return nil, about, failure(err)
+// try connects to a server, or to the node of its cluster that has the keys.
+func try(ctx context.Context, a location, host string) (c *client, about About, err error) {
+	for range hopsMax {
+		c = newClient(a, host)
+		about, err = look(ctx, c, a)
+		if err == nil {
+			err = about.usable()
+		}
+		if err == nil {
+			if about.mode == "cluster" {
+				c.others = c.nodes(ctx)
+			}
+			return c, about, nil
+		}
+		c.Close()
+		to := movedTo(err, host)
+		if to == "" {
+			break
+		}
+		host = to
 	}
-	if about, err = look(ctx, client, a); err == nil {
-		err = about.usable(a, o.ForceSingleClient)
+	return nil, about, err
+}
+
+// movedTo returns where the keys are by the error of a node of a cluster, "" for another error.
+func movedTo(err error, host string) string {
+	if refusal(err) != "MOVED" {
+		return ""
+	}
+	var refused redis.Error
+	errors.As(err, &refused)
+	text := refused.Error()
+	to := text[strings.LastIndexByte(text, ' ')+1:]
+	if strings.HasPrefix(to, ":") { // on the host that has answered
+		name, _, _ := net.SplitHostPort(host)
+		return net.JoinHostPort(name, to[1:])
+	}
+	return to
+}
+
+// nodes returns the addresses of the nodes of a cluster, none if that is forbidden.
+func (c *client) nodes(ctx context.Context) (hosts []string) {
+	within, cancel := context.WithTimeout(ctx, callMax)
+	defer cancel()
+	text, _ := redis.String(c.do(within, "CLUSTER", "NODES"))
+	for line := range strings.Lines(text) { // id 127.0.0.1:30001@31001,name master - ...
+		if words := strings.Fields(line); len(words) > 1 {
+			if at, _, _ := strings.Cut(words[1], "@"); !strings.HasPrefix(at, ":") {
+				hosts = append(hosts, at)
+			}
+		}
+	}
+	return hosts
+}
+
+// masterOf asks Sentinels, one after the other, for the master and for more Sentinels.
+func masterOf(ctx context.Context, a location, sentinels []string) (master string, others []string, err error) {
+	var errs []error
+	for _, host := range sentinels {
+		master, others, err := askSentinel(ctx, a, host)
+		if err == nil {
+			return master, others, nil
+		}
+		errs = append(errs, fmt.Errorf("%s: %w", host, err))
+	}
+	return "", nil, errors.Join(errs...)
+}
+
+func askSentinel(ctx context.Context, a location, host string) (master string, others []string, err error) {
+	var options []redis.DialOption
+	if a.sentinelAuth {
+		options = append(options, redis.DialUsername(a.User), redis.DialPassword(a.Password))
+	}
+	conn, err := connect(ctx, a, host, options...)
+	if err != nil {
+		return "", nil, err
+	}
+	defer conn.Close()
+	within, cancel := context.WithTimeout(ctx, callMax)
+	defer cancel()
+	at, err := redis.Strings(redis.DoContext(conn, within, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", a.sentinel))
+	if errors.Is(err, redis.ErrNil) || err == nil && len(at) != 2 {
+		return "", nil, fmt.Errorf("the Sentinel knows no master %q", a.sentinel)
 	}
 	if err != nil {
-		client.Close()
-		return nil, about, err
+		return "", nil, err
 	}
-	return client, about, nil
+	known, err := redis.Values(redis.DoContext(conn, within, "SENTINEL", "SENTINELS", a.sentinel))
+	for _, one := range known {
+		if is, err := redis.StringMap(one, nil); err == nil {
+			others = append(others, net.JoinHostPort(is["ip"], is["port"]))
+		}
+	}
+	return net.JoinHostPort(at[0], at[1]), others, err
 }
 
 // About is the result of a check of a server.
@@ -117,25 +180,31 @@ type About struct {
 	Wait int
 	// Offset is how far the clock of the server is ahead of this machine's clock.
 	Offset time.Duration
-	runID  string
 }
 
-// look reads INFO of the master, in a script, which is routed to the server with the keys.
-func look(ctx context.Context, client rueidis.Client, a location) (about About, err error) {
+// look reads INFO of the server, in a script, which only the master of the keys runs.
+func look(ctx context.Context, c *client, a location) (about About, err error) {
 	within, cancel := context.WithTimeout(ctx, callMax)
 	defer cancel()
-	text, err := client.Do(within, client.B().Eval().Script("return redis.call('INFO')").Numkeys(1).Key(keysOf(a).meta).Build()).ToString()
-	if err != nil {
-		// A node of a cluster that has not the keys refuses the script, and a Sentinel has none.
-		if plain, other := client.Do(within, client.B().Info().Section("server").Build()).ToString(); other == nil {
-			if about = read(plain); about.mode != "standalone" {
-				return about, nil
-			}
-		}
+	text, err := redis.String(c.do(within, "EVAL", "return redis.call('INFO')", 1, keysOf(a).meta))
+	switch {
+	case err == nil:
+		return read(text), nil
+	case refusal(err) == "MOVED":
 		return about, ended(ctx, err)
+	case strings.Contains(err.Error(), "SELECT is not allowed in cluster mode"):
+		return about, errNoDatabases
 	}
-	return read(text), nil
+	// A Sentinel has no scripts.
+	if plain, other := redis.String(c.do(within, "INFO", "server")); other == nil {
+		if about = read(plain); about.mode == "sentinel" {
+			return about, nil
+		}
+	}
+	return about, ended(ctx, err)
 }
+
+var errNoDatabases = errors.New("a Redis Cluster has no databases: leave db out")
 
 func read(info string) (about About) {
 	lines := map[string]string{}
@@ -145,7 +214,7 @@ func read(info string) (about About) {
 	}
 	number := func(name string) int64 { n, _ := strconv.ParseInt(lines[name], 10, 64); return n }
 	about = About{
-		Server: "Redis " + lines["redis_version"], mode: cmp.Or(lines["redis_mode"], lines["server_mode"]), role: lines["role"], runID: lines["run_id"],
+		Server: "Redis " + lines["redis_version"], mode: cmp.Or(lines["redis_mode"], lines["server_mode"]), role: lines["role"],
 		Replicas: int(number("connected_slaves")), Used: number("used_memory"), Most: number("maxmemory"),
 		Policy: lines["maxmemory_policy"], AOF: lines["aof_enabled"] == "1",
 	}
@@ -157,14 +226,10 @@ func read(info string) (about About) {
 }
 
 // usable returns why a server cannot have a store.
-func (about *About) usable(a location, single bool) error {
+func (about *About) usable() error {
 	switch {
 	case about.mode == "sentinel":
 		return errors.New("the server is a Sentinel: add ?sentinel= and the name by which it knows the master")
-	case about.mode == "cluster" && single:
-		return errCluster
-	case about.mode == "cluster" && a.db > 0:
-		return errors.New("a Redis Cluster has no databases: leave db out")
 	case about.major < 6 || about.major == 6 && about.minor < 2:
 		return fmt.Errorf("%s is too old, 6.2 or later is needed", about.Server)
 	case about.role != "master":
@@ -180,11 +245,9 @@ func failure(err error) error {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return err
 	}
-	redisErr, is := rueidis.IsRedisErr(err)
-	if !is {
+	switch refusal(err) {
+	case "":
 		return fmt.Errorf("%w: %w", store.ErrAway, err)
-	}
-	switch reason(redisErr.Error()) {
 	case "OOM":
 		return fmt.Errorf("%w: %w", store.ErrNoSpace, err)
 	case "MISCONF", "NOREPLICAS":
@@ -193,16 +256,6 @@ func failure(err error) error {
 		return fmt.Errorf("%w: %w", store.ErrAway, err)
 	}
 	return err
-}
-
-// reason returns the word that an error begins with. For a failed script Redis 6 puts other words
-// before it.
-func reason(message string) string {
-	if at := strings.LastIndex(message, ": -"); at >= 0 {
-		message = message[at+len(": -"):]
-	}
-	word, _, _ := strings.Cut(message, " ")
-	return word
 }
 
 // ended returns the context's error if the call's own context has ended, or the error of the call.
@@ -227,20 +280,13 @@ func Check(ctx context.Context, url string) (about About, err error) {
 	about.Wait = a.wait
 	within, cancel := context.WithTimeout(ctx, callMax)
 	defer cancel()
-	for _, node := range client.Nodes() {
-		info, err := node.Do(within, node.B().Info().Section("server").Build()).ToString()
-		if err != nil || read(info).runID != about.runID {
-			continue
-		}
-		sent := time.Now()
-		if parts, err := node.Do(within, node.B().Time().Build()).AsIntSlice(); err == nil && len(parts) == 2 {
-			about.Offset = time.Unix(parts[0], 1000*parts[1]).Sub(sent.Add(time.Since(sent) / 2))
-		}
-		settings, err := node.Do(within, node.B().ConfigGet().Parameter("*").Build()).AsStrMap()
-		if err == nil { // CONFIG may be forbidden
-			about.Sync = settings["appendfsync"]
-			about.Least, _ = strconv.Atoi(settings["min-replicas-to-write"])
-		}
+	sent := time.Now()
+	if parts, err := redis.Int64s(client.do(within, "TIME")); err == nil && len(parts) == 2 {
+		about.Offset = time.Unix(parts[0], 1000*parts[1]).Sub(sent.Add(time.Since(sent) / 2))
+	}
+	if settings, err := redis.StringMap(client.do(within, "CONFIG", "GET", "*")); err == nil { // CONFIG may be forbidden
+		about.Sync = settings["appendfsync"]
+		about.Least, _ = strconv.Atoi(settings["min-replicas-to-write"])
 	}
 	return about, nil
 }

@@ -6,13 +6,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"strconv"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/rueidis"
+	"github.com/gomodule/redigo/redis"
 
 	"github.com/belfry-cron/belfry/store"
 	"github.com/belfry-cron/belfry/store/internal/replica"
@@ -55,8 +55,8 @@ func keysOf(a location) keys {
 var commitText string
 
 var (
-	committing = rueidis.NewLuaScript(commitText)
-	telling    = rueidis.NewLuaScript("return redis.call('TIME')") // with a key, so that its master runs it
+	committing = newScript(commitText)
+	telling    = newScript("return redis.call('TIME')") // with a key, so that its master runs it
 )
 
 // driver implements [replica.Driver].
@@ -69,7 +69,7 @@ type driver struct {
 	ctx  context.Context //nolint:containedctx // of the work in the background, until Close
 
 	mu      sync.Mutex
-	client  rueidis.Client
+	client  *client
 	dialing bool
 	dialed  time.Time
 	// mark is the latest commit known to this process: a server without it has lost it.
@@ -80,7 +80,7 @@ type driver struct {
 // masters.
 type place struct{ version, steps int64 }
 
-func newDriver(client rueidis.Client, a location) *driver {
+func newDriver(client *client, a location) *driver {
 	d := &driver{keys: keysOf(a), a: a, client: client}
 	d.ctx, d.stop = context.WithCancel(context.Background())
 	d.over.Go(d.watchRoom)
@@ -95,7 +95,7 @@ func (d *driver) Close() error {
 	return nil
 }
 
-func (d *driver) now() rueidis.Client {
+func (d *driver) now() *client {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.client
@@ -103,7 +103,7 @@ func (d *driver) now() rueidis.Client {
 
 // call uses the client within a bounded time. An error that shows that the server is no longer the
 // master starts a search for the master.
-func (d *driver) call(ctx context.Context, do func(ctx context.Context, c rueidis.Client) error) error {
+func (d *driver) call(ctx context.Context, do func(ctx context.Context, c *client) error) error {
 	within, cancel := context.WithTimeout(ctx, callMax)
 	defer cancel()
 	c := d.now()
@@ -118,7 +118,7 @@ func (d *driver) call(ctx context.Context, do func(ctx context.Context, c rueidi
 }
 
 // redial searches for the master again, in the background and once at a time.
-func (d *driver) redial(failed rueidis.Client) {
+func (d *driver) redial(failed *client) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.client != failed || d.dialing || time.Since(d.dialed) < redialMin || d.ctx.Err() != nil {
@@ -126,7 +126,7 @@ func (d *driver) redial(failed rueidis.Client) {
 	}
 	d.dialing = true
 	d.over.Go(func() {
-		client, _, err := dial(d.ctx, d.a)
+		client, _, err := dial(d.ctx, d.a, failed.others...)
 		d.mu.Lock()
 		d.dialing, d.dialed = false, time.Now()
 		if err == nil {
@@ -144,8 +144,8 @@ func (d *driver) Bounds() (compares, size int) { return comparesMax, sizeMax }
 
 // Now implements [replica.Driver].
 func (d *driver) Now(ctx context.Context) (now time.Time, _ bool, err error) {
-	err = d.call(ctx, func(ctx context.Context, c rueidis.Client) error {
-		parts, err := telling.Exec(ctx, c, []string{d.keys.meta}, nil).AsIntSlice()
+	err = d.call(ctx, func(ctx context.Context, c *client) error {
+		parts, err := telling.run(ctx, c, []string{d.keys.meta})
 		if err == nil {
 			now = time.Unix(parts[0], 1000*parts[1])
 		}
@@ -156,9 +156,9 @@ func (d *driver) Now(ctx context.Context) (now time.Time, _ bool, err error) {
 
 // Tail implements [replica.Driver].
 func (d *driver) Tail(ctx context.Context) (version int64, err error) {
-	err = d.call(ctx, func(ctx context.Context, c rueidis.Client) error {
-		version, err = c.Do(ctx, c.B().Hget().Key(d.keys.meta).Field("tail").Build()).AsInt64()
-		if rueidis.IsRedisNil(err) {
+	err = d.call(ctx, func(ctx context.Context, c *client) error {
+		version, err = redis.Int64(c.do(ctx, "HGET", d.keys.meta, "tail"))
+		if errors.Is(err, redis.ErrNil) {
 			return nil
 		}
 		return err
@@ -171,8 +171,8 @@ func isCopied(key string) bool { return strings.HasPrefix(key, replica.Copied) }
 // stampSize is how many bytes of each value are its version.
 const stampSize = 8
 
-func pairOf(key, value string) replica.Pair {
-	return replica.Pair{Key: key, Value: []byte(value[stampSize:]), Version: int64(binary.BigEndian.Uint64([]byte(value[:stampSize])))}
+func pairOf(key string, value []byte) replica.Pair {
+	return replica.Pair{Key: key, Value: value[stampSize:], Version: int64(binary.BigEndian.Uint64(value[:stampSize]))}
 }
 
 // Get implements [replica.Driver].
@@ -194,19 +194,15 @@ func (d *driver) Get(ctx context.Context, keys []string) ([][]byte, error) {
 
 // read returns pairs for uncopied keys in their order, with version 0 for missing ones.
 func (d *driver) read(ctx context.Context, keys []string) (pairs []replica.Pair, err error) {
-	err = d.call(ctx, func(ctx context.Context, c rueidis.Client) error {
-		list, err := c.Do(ctx, c.B().Hmget().Key(d.keys.other).Field(keys...).Build()).ToArray()
+	err = d.call(ctx, func(ctx context.Context, c *client) error {
+		list, err := redis.ByteSlices(c.do(ctx, "HMGET", redis.Args{d.keys.other}.AddFlat(keys)...))
 		if err != nil {
 			return err
 		}
-		for i := range list {
-			value, err := list[i].ToString()
-			switch {
-			case rueidis.IsRedisNil(err):
+		for i, value := range list {
+			if value == nil {
 				pairs = append(pairs, replica.Pair{Key: keys[i]})
-			case err != nil:
-				return err
-			default:
+			} else {
 				pairs = append(pairs, pairOf(keys[i], value))
 			}
 		}
@@ -218,12 +214,12 @@ func (d *driver) read(ctx context.Context, keys []string) (pairs []replica.Pair,
 // Range implements [replica.Driver].
 func (d *driver) Range(ctx context.Context, from, to string, limit int, backwards bool) (list []replica.Pair, err error) {
 	var found []string
-	err = d.call(ctx, func(ctx context.Context, c rueidis.Client) error {
-		cmd := c.B().Zrangebylex().Key(d.keys.order).Min("["+from).Max("("+to).Limit(0, int64(limit)).Build()
+	err = d.call(ctx, func(ctx context.Context, c *client) error {
+		command, first, last := "ZRANGEBYLEX", "["+from, "("+to
 		if backwards {
-			cmd = c.B().Zrevrangebylex().Key(d.keys.order).Max("("+to).Min("["+from).Limit(0, int64(limit)).Build()
+			command, first, last = "ZREVRANGEBYLEX", last, first
 		}
-		found, err = c.Do(ctx, cmd).AsStrSlice()
+		found, err = redis.Strings(c.do(ctx, command, d.keys.order, first, last, "LIMIT", 0, limit))
 		return err
 	})
 	for err == nil && len(found) > 0 {
@@ -245,7 +241,7 @@ func (d *driver) Commit(ctx context.Context, t *replica.Txn) (version int64, don
 	if t.Adds && d.full.Load() {
 		return 0, false, fmt.Errorf("%w: Redis has less than %.0f %% of maxmemory left", store.ErrNoSpace, 100*roomLeast)
 	}
-	err = d.call(ctx, func(ctx context.Context, c rueidis.Client) error {
+	err = d.call(ctx, func(ctx context.Context, c *client) error {
 		answer, err := d.execute(ctx, c, arguments(t))
 		if err != nil {
 			return err
@@ -261,33 +257,26 @@ func (d *driver) Commit(ctx context.Context, t *replica.Txn) (version int64, don
 
 // execute runs the script that commits, and waits for replicas if configured. Their answer is about
 // the connection, so that both use the same one.
-func (d *driver) execute(ctx context.Context, c rueidis.Client, args []string) (answer []int64, err error) {
+func (d *driver) execute(ctx context.Context, c *client, args []any) (answer []int64, err error) {
 	k := d.keys
 	names := []string{k.meta, k.copied, k.other, k.order, k.feed, k.sizes}
 	if d.a.wait == 0 {
-		return committing.Exec(ctx, c, names, args).AsIntSlice()
+		return committing.run(ctx, c, names, args...)
 	}
-	err = c.Dedicated(func(own rueidis.DedicatedClient) error {
-		if answer, err = committing.Exec(ctx, dedicatedClient{c, own}, names, args).AsIntSlice(); err != nil || answer[0] == 0 {
-			return err
-		}
-		have, err := own.Do(ctx, own.B().Wait().Numreplicas(int64(d.a.wait)).Timeout(waitFor.Milliseconds()).Build()).AsInt64()
-		if err == nil && have < int64(d.a.wait) {
-			err = fmt.Errorf("%d of %d replicas have the commit after %v", have, d.a.wait, waitFor)
-		}
-		return err
-	})
+	conn, err := c.idle.GetContext(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	own := dedicated{conn}
+	if answer, err = committing.run(ctx, own, names, args...); err != nil || answer[0] == 0 {
+		return answer, err
+	}
+	have, err := redis.Int(own.do(ctx, "WAIT", d.a.wait, waitFor.Milliseconds()))
+	if err == nil && have < d.a.wait {
+		err = fmt.Errorf("%d of %d replicas have the commit after %v", have, d.a.wait, waitFor)
+	}
 	return answer, err
-}
-
-// dedicatedClient sends its commands through one connection.
-type dedicatedClient struct {
-	rueidis.Client
-	own rueidis.DedicatedClient
-}
-
-func (d dedicatedClient) Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResult {
-	return d.own.Do(ctx, cmd)
 }
 
 // note notes a commit announced to this process.
@@ -300,9 +289,9 @@ func (d *driver) note(p place) {
 }
 
 // arguments are the arguments of commit.lua.
-func arguments(t *replica.Txn) []string {
+func arguments(t *replica.Txn) []any {
 	// In each list copied keys come first.
-	var compared, versions, puts, deletes [2][]string
+	var compared, versions, puts, deletes [2][]any
 	which := func(key string) int {
 		if isCopied(key) {
 			return 0
@@ -310,26 +299,26 @@ func arguments(t *replica.Txn) []string {
 		return 1
 	}
 	for key, version := range t.Compares {
-		stamp := ""
+		var stamp []byte
 		if version > 0 {
-			stamp = string(binary.BigEndian.AppendUint64(nil, uint64(version)))
+			stamp = binary.BigEndian.AppendUint64(nil, uint64(version))
 		}
 		i := which(key)
 		compared[i], versions[i] = append(compared[i], key), append(versions[i], stamp)
 	}
 	for _, p := range t.Puts {
 		i := which(p.Key)
-		puts[i] = append(puts[i], p.Key, rueidis.BinaryString(p.Value))
+		puts[i] = append(puts[i], p.Key, p.Value)
 	}
 	for _, key := range t.Deletes {
 		i := which(key)
 		deletes[i] = append(deletes[i], key)
 	}
-	args := []string{strconv.Itoa(feedMax)}
+	args := []any{feedMax}
 	for _, n := range []int{
 		len(compared[0]), len(compared[1]), len(puts[0]) / 2, len(puts[1]) / 2, len(deletes[0]), len(deletes[1]),
 	} {
-		args = append(args, strconv.Itoa(n))
+		args = append(args, n)
 	}
 	for i := range 2 {
 		args = append(append(args, compared[i]...), versions[i]...)
@@ -338,13 +327,19 @@ func arguments(t *replica.Txn) []string {
 	return append(append(args, deletes[0]...), deletes[1]...)
 }
 
-// watchRoom checks whether the server has memory left.
+// watchRoom checks whether the server has memory left, and is the master still by the Sentinels.
 func (d *driver) watchRoom() {
 	tick := time.NewTicker(roomEach)
 	defer tick.Stop()
 	for {
-		if about, err := look(d.ctx, d.now(), d.a); err == nil {
+		c := d.now()
+		if about, err := look(d.ctx, c, d.a); err == nil {
 			d.full.Store(about.Most > 0 && float64(about.Used) > (1-roomLeast)*float64(about.Most))
+		}
+		if d.a.sentinel != "" {
+			if master, _, err := masterOf(d.ctx, d.a, slices.Concat(d.a.Hosts, c.others)); err == nil && master != c.host {
+				d.redial(c)
+			}
 		}
 		select {
 		case <-d.ctx.Done():

@@ -1,15 +1,18 @@
 package redis
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/redis/rueidis"
+	"github.com/gomodule/redigo/redis"
 
 	"github.com/belfry-cron/belfry/store/internal/replica"
 )
@@ -37,36 +40,53 @@ type entry struct {
 	gone   []string
 }
 
-func parseEntry(e rueidis.XRangeEntry) (is entry, err error) {
+// parseEntry parses an entry of the stream: its id, and names and values in turn.
+func parseEntry(e any) (is entry, err error) {
+	parts, err := redis.Values(e, nil)
+	if err != nil || len(parts) != 2 {
+		return is, fmt.Errorf("an entry of the feed has %d parts: %w", len(parts), cmp.Or(err, errBroken))
+	}
+	name, err := redis.String(parts[0], nil)
+	if err != nil {
+		return is, err
+	}
+	list, err := redis.ByteSlices(parts[1], nil)
+	if err != nil {
+		return is, err
+	}
+	fields := map[string][]byte{}
+	for pair := range slices.Chunk(list, 2) {
+		fields[string(pair[0])] = pair[len(pair)-1]
+	}
 	number := func(text string) (n int64) {
 		if err == nil {
 			n, err = strconv.ParseInt(text, 10, 64)
 		}
 		return n
 	}
-	id, _, _ := strings.Cut(e.ID, "-")
-	is.version, is.steps, is.before = number(id), number(e.FieldValues["n"]), number(e.FieldValues["p"])
+	id, _, _ := strings.Cut(name, "-")
+	is.version, is.steps, is.before = number(id), number(string(fields["n"])), number(string(fields["p"]))
 	if err != nil {
-		return is, fmt.Errorf("entry %s of the feed: %w", e.ID, err)
+		return is, fmt.Errorf("entry %s of the feed: %w", name, err)
 	}
 	const head = 8
-	for text := e.FieldValues["d"]; text != ""; {
+	for text := fields["d"]; len(text) > 0; {
 		if len(text) < head {
-			return is, fmt.Errorf("entry %s of the feed is cut off", e.ID)
+			return is, fmt.Errorf("entry %s of the feed is cut off", name)
 		}
-		sizes := binary.BigEndian.Uint64([]byte(text[:head]))
+		sizes := binary.BigEndian.Uint64(text)
 		text = text[head:]
 		key, value := int(sizes>>32), int(uint32(sizes)) // of the value one more than it has, or 0
 		if key+max(value-1, 0) > len(text) {
-			return is, fmt.Errorf("entry %s of the feed is cut off", e.ID)
+			return is, fmt.Errorf("entry %s of the feed is cut off", name)
 		}
-		name := text[:key]
+		of := string(text[:key])
 		text = text[key:]
 		if value == 0 {
-			is.gone = append(is.gone, name)
+			is.gone = append(is.gone, of)
 			continue
 		}
-		is.puts = append(is.puts, replica.Pair{Key: name, Value: []byte(text[:value-1]), Version: is.version})
+		is.puts = append(is.puts, replica.Pair{Key: of, Value: bytes.Clone(text[:value-1]), Version: is.version})
 		text = text[value-1:]
 	}
 	return is, nil
@@ -110,16 +130,10 @@ func (d *driver) resume(ctx context.Context, at **place, apply func(replica.Upda
 
 func id(version int64) string { return strconv.FormatInt(version, 10) }
 
-// doer is a client or one of its connections.
-type doer interface {
-	B() rueidis.Builder
-	Do(context.Context, rueidis.Completed) rueidis.RedisResult
-}
-
 // between returns entries of the feed, at most a page.
 func (d *driver) between(ctx context.Context, c doer, from, to string) (list []entry, err error) {
-	err = d.call(ctx, func(ctx context.Context, _ rueidis.Client) error {
-		found, err := c.Do(ctx, c.B().Xrange().Key(d.keys.feed).Start(from).End(to).Count(feedPage).Build()).AsXRange()
+	err = d.call(ctx, func(ctx context.Context, _ *client) error {
+		found, err := redis.Values(c.do(ctx, "XRANGE", d.keys.feed, from, to, "COUNT", feedPage))
 		if err == nil {
 			list, err = parseEntries(found)
 		}
@@ -128,7 +142,7 @@ func (d *driver) between(ctx context.Context, c doer, from, to string) (list []e
 	return list, err
 }
 
-func parseEntries(found []rueidis.XRangeEntry) (list []entry, err error) {
+func parseEntries(found []any) (list []entry, err error) {
 	for _, one := range found {
 		is, err := parseEntry(one)
 		if err != nil {
@@ -142,21 +156,24 @@ func parseEntries(found []rueidis.XRangeEntry) (list []entry, err error) {
 // continuing passes changes on from a place, until the feed breaks.
 func (d *driver) continuing(ctx context.Context, at *place, apply func(replica.Update)) error {
 	client := d.now()
-	c, release := client.Dedicate()
-	defer release()
-	defer context.AfterFunc(ctx, c.Close)() // a waiting read does not end with its context
+	c, err := client.dedicated(ctx)
+	if err != nil {
+		d.redial(client)
+		return ended(ctx, err)
+	}
+	defer c.Close()
 	for {
-		var list []entry
 		within, cancel := context.WithTimeout(ctx, feedWait+callMax)
-		found, err := c.Do(within, c.B().Xread().Count(feedPage).Block(feedWait.Milliseconds()).Streams().Key(d.keys.feed).Id(id(at.version)).Build()).AsXRead()
+		answer, err := redis.Values(c.do(within, "XREAD", "COUNT", feedPage, "BLOCK", feedWait.Milliseconds(), "STREAMS", d.keys.feed, id(at.version)))
 		cancel()
 		if err != nil {
-			if !rueidis.IsRedisNil(err) { // nil, which is rare: nothing has changed, but is it the same server?
+			if !errors.Is(err, redis.ErrNil) { // nil, which is rare: nothing has changed, but is it the same server?
 				d.redial(client)
 			}
 			return ended(ctx, err)
 		}
-		if list, err = parseEntries(found[d.keys.feed]); err != nil {
+		list, err := parseFeed(answer)
+		if err != nil {
 			return err
 		}
 		for _, is := range list {
@@ -171,6 +188,21 @@ func (d *driver) continuing(ctx context.Context, at *place, apply func(replica.U
 			apply(replica.Update{Puts: is.puts, Deletes: is.gone, Version: is.version})
 		}
 	}
+}
+
+// parseFeed parses the entries of a stream, behind its name.
+func parseFeed(answer []any) ([]entry, error) {
+	var found []any
+	for _, one := range answer {
+		stream, err := redis.Values(one, nil)
+		if err != nil {
+			return nil, err
+		}
+		if found, err = redis.Values(stream[len(stream)-1], nil); err != nil {
+			return nil, err
+		}
+	}
+	return parseEntries(found)
 }
 
 func (d *driver) marked() int64 {
@@ -188,7 +220,12 @@ func (d *driver) fill(ctx context.Context, apply func(replica.Update)) (at place
 	d.mu.Unlock()
 	var lost int64
 	all := map[string]replica.Pair{}
-	err = client.Dedicated(func(c rueidis.DedicatedClient) error {
+	err = func() error {
+		c, err := client.dedicated(ctx)
+		if err != nil {
+			return ended(ctx, err)
+		}
+		defer c.Close()
 		if at, err = d.tail(ctx, c); err != nil {
 			return err
 		}
@@ -200,7 +237,7 @@ func (d *driver) fill(ctx context.Context, apply func(replica.Update)) (at place
 		}
 		lost, err = d.missing(ctx, c, mark)
 		return err
-	})
+	}()
 	if err != nil {
 		if !errors.Is(err, errBroken) {
 			d.redial(client)
@@ -221,9 +258,9 @@ func (d *driver) fill(ctx context.Context, apply func(replica.Update)) (at place
 }
 
 // tail returns the latest commit of the master.
-func (d *driver) tail(ctx context.Context, c rueidis.DedicatedClient) (at place, err error) {
-	err = d.call(ctx, func(ctx context.Context, _ rueidis.Client) error {
-		have, err := c.Do(ctx, c.B().Hmget().Key(d.keys.meta).Field("tail", "steps").Build()).AsStrSlice()
+func (d *driver) tail(ctx context.Context, c doer) (at place, err error) {
+	err = d.call(ctx, func(ctx context.Context, _ *client) error {
+		have, err := redis.Strings(c.do(ctx, "HMGET", d.keys.meta, "tail", "steps"))
 		if err != nil || have[0] == "" {
 			return err
 		}
@@ -237,17 +274,21 @@ func (d *driver) tail(ctx context.Context, c rueidis.DedicatedClient) (at place,
 }
 
 // scan reads all copied keys, each as it is at some moment.
-func (d *driver) scan(ctx context.Context, c rueidis.DedicatedClient, all map[string]replica.Pair) error {
+func (d *driver) scan(ctx context.Context, c doer, all map[string]replica.Pair) error {
 	for cursor := uint64(0); ; {
-		err := d.call(ctx, func(ctx context.Context, _ rueidis.Client) error {
-			page, err := c.Do(ctx, c.B().Hscan().Key(d.keys.copied).Cursor(cursor).Count(scanPage).Build()).AsScanEntry()
+		err := d.call(ctx, func(ctx context.Context, _ *client) error {
+			page, err := redis.Values(c.do(ctx, "HSCAN", d.keys.copied, cursor, "COUNT", scanPage))
 			if err != nil {
 				return err
 			}
-			for i := 0; i+1 < len(page.Elements); i += 2 {
-				all[page.Elements[i]] = pairOf(page.Elements[i], page.Elements[i+1])
+			var list [][]byte
+			if _, err = redis.Scan(page, &cursor, &list); err != nil {
+				return err
 			}
-			cursor = page.Cursor
+			for pair := range slices.Chunk(list, 2) {
+				key := string(pair[0])
+				all[key] = pairOf(key, pair[len(pair)-1])
+			}
 			return nil
 		})
 		if err != nil || cursor == 0 {
@@ -257,7 +298,7 @@ func (d *driver) scan(ctx context.Context, c rueidis.DedicatedClient, all map[st
 }
 
 // catchUp applies what was changed since a place.
-func (d *driver) catchUp(ctx context.Context, c rueidis.DedicatedClient, all map[string]replica.Pair, at place) (place, error) {
+func (d *driver) catchUp(ctx context.Context, c doer, all map[string]replica.Pair, at place) (place, error) {
 	for {
 		list, err := d.between(ctx, c, "("+id(at.version), "+")
 		if err != nil || len(list) == 0 {
@@ -284,7 +325,7 @@ func (d *driver) catchUp(ctx context.Context, c rueidis.DedicatedClient, all map
 
 // missing returns how many of the steps announced to this process the master lacks. Steps
 // before the start of its feed are not counted.
-func (d *driver) missing(ctx context.Context, c rueidis.DedicatedClient, mark place) (lost int64, err error) {
+func (d *driver) missing(ctx context.Context, c doer, mark place) (lost int64, err error) {
 	if mark.version == 0 {
 		return 0, nil
 	}

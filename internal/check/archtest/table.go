@@ -431,7 +431,7 @@ var table = map[string]line{
 	"store/internal/address": {shared: true, imports: []string{}},
 	"store/redis": {
 		imports:     []string{"job", "store", "store/internal/address", "store/internal/ledger", "store/internal/replica"},
-		modules:     []string{"github.com/redis/rueidis"},
+		modules:     []string{"github.com/gomodule/redigo"},
 		testImports: []string{"store/joined", "store/memory", "store/storetest", "test/servers"},
 	},
 	"store/etcd": {
