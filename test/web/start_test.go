@@ -96,7 +96,9 @@ func TestACancelledRunHasNoProcessLeft(t *testing.T) {
 		}
 		pids = append(pids, pid)
 	}
-	b.choose(`summary[data-key="c"]`, `form[action$="/cancel"] button`)
+	b.click(`summary[data-key="c"]`)
+	b.types("cancel-why", "the wrong day")
+	b.click(`form[action$="/cancel"] button`)
 	b.until("the end of the run", `document.querySelector("#head .pill")?.textContent.includes("cancelled")`)
 	b.until("who cancelled it", `document.querySelector("#why")?.textContent.includes("cancelled by")`)
 	for _, pid := range pids {

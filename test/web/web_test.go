@@ -676,7 +676,9 @@ func TestAJobFromTheFormToTheEndOfItsProcess(t *testing.T) {
 	b.click(`[data-key="r"]`)
 	b.until("the page of the run", `location.pathname.startsWith("/runs/") && document.readyState === "complete"`)
 	b.until("the live output", `document.querySelector("[data-log]")?.textContent.includes("tick 5")`)
-	b.choose(`summary[data-key="c"]`, `form[action$="/cancel"] button`)
+	b.click(`summary[data-key="c"]`)
+	b.types("cancel-why", "the wrong day")
+	b.click(`form[action$="/cancel"] button`)
 	b.until("the end of the run", `document.querySelector("#head .pill")?.textContent.includes("cancelled")`)
 	if list := b.complained(); len(list) > 0 {
 		t.Errorf("the pages complain: %q", list)

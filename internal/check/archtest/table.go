@@ -408,7 +408,7 @@ var table = map[string]line{
 		// A page calls the service, and reads no store.
 		imports:     []string{"internal/phrase", "internal/reason", "cron", "job", "client", "internal/server/auth", "internal/cli/crontab", "internal/server/draw", "internal/decide/flow", "internal/decide/forecast", "internal/server/i18n", "internal/server/service", "internal/server/signin"},
 		modules:     []string{"go.yaml.in/yaml/v3"}, // forms change documents and keep their comments
-		testImports: []string{"internal/decide/engine", "internal/server/signin/provider", "store", "store/memory", "internal/decide/notification", "internal/decide/placement"},
+		testImports: []string{"internal/decide/engine", "internal/node/secret", "internal/server/signin/provider", "store", "store/memory", "internal/decide/notification", "internal/decide/placement"},
 	},
 	"store/internal/columns": {
 		// It passes hints to subscribers, which is its one effect.

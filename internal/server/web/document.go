@@ -131,7 +131,7 @@ func scalar(text string) *yaml.Node {
 }
 
 // shortFor are the fields that a document may write as the text of one that is in them.
-var shortFor = map[string]string{"schedule": "cron", "run": "shell", "run.container": "image"}
+var shortFor = map[string]string{"schedule": "cron", "run": "shell", "run.container": "image", "run.kubernetes": "image"}
 
 // isShort reports whether a document may write the field at a part of a path as the text alone.
 func isShort(path string, part int) bool {

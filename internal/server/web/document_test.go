@@ -16,6 +16,9 @@ import (
 var formOf = map[string]string{
 	"run.container.image": "alpine:3.20", "run.container.shell": "echo a\necho b", "run.container.command": "etl\nload", "run.container.args": "--day=1\n--all",
 	"run.container.env": "DB_HOST=db", "run.container.mounts": "/data/in:/in:ro\n/data/out:/out", "run.container.user": "1000:1000", "run.container.network": "none",
+	"run.kubernetes.image": "alpine:3.20", "run.kubernetes.shell": "echo a\necho b", "run.kubernetes.command": "etl\nload", "run.kubernetes.args": "--day=1\n--all",
+	"run.kubernetes.env": "DB_HOST=db", "run.kubernetes.secret_env": "DB_PASSWORD=shop-db/password", "run.kubernetes.cluster": "eu", "run.kubernetes.namespace": "shop",
+	"run.kubernetes.user": "1000:1000", "run.kubernetes.service_account": "loader",
 	"name": "nightly", "namespace": "shop", "description": "the prices of the day", "labels": "team=shop\ntier=1",
 	"schedule.cron": "30 2 * * MON-FRI\n0 12 * * SAT", "schedule.every": "15m", "schedule.after_end": "5m",
 	"schedule.at": "2027-01-31T09:00:00+01:00\n2027-02-28T09:00:00+01:00", "schedule.on": "imports\nshop/load failed",

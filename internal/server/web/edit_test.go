@@ -150,7 +150,7 @@ func TestTheFormOffersKindsOfScheduleAndWork(t *testing.T) {
 	shows(request, `value="http" checked`, `value="every" checked`, `<div class="field" data-kind="shell"><label for="f-run.dir">`, `<div class="field wide set" data-kind="http">`)
 	shows("name: a\nrun: {handler: bake}\n", `value="handler" checked`, `value="hand" checked`)
 	shows("name: a\nschedule: {cron: '0 3 * * *', on: [b]}\nrun: {shell: x}\n", `value="cron" checked`, `<div class="field wide set" data-kind="on">`)
-	if body := b.send("/jobs/new", "document", "name: a\nrun: {kubernetes: {image: alpine}}\n").Body.String(); strings.Contains(body, "kind.what") {
+	if body := b.send("/jobs/new", "document", "name: a\nrun: {job: b}\n").Body.String(); strings.Contains(body, "kind.what") {
 		t.Error("the form of work that it cannot say offers other work")
 	}
 	// As the script sends another kind: the fields of the former one are empty.
@@ -179,6 +179,8 @@ func TestTheFormOffersContainers(t *testing.T) {
 			"was.run.container.image", "alpine", "field.run.container.image", "", "was.run.container.shell", "echo x", "field.run.container.shell", "",
 			"was.run.shell", "", "field.run.shell", "echo y",
 		}},
+		{"name: a\nrun: {kubernetes: alpine, shell: echo x}\n", "run: {kubernetes: busybox, shell: echo x}\n", []string{"was.run.kubernetes.image", "alpine", "field.run.kubernetes.image", "busybox"}},
+		{"name: a\nrun: {kubernetes: alpine}\n", "cluster: eu", []string{"was.run.kubernetes.cluster", "", "field.run.kubernetes.cluster", "eu"}},
 		{"name: a\nrun: {container: alpine}\n", "image: busybox", []string{"was.run.container.image", "alpine", "field.run.container.image", "busybox", "was.run.container.network", "", "field.run.container.network", "none"}},
 	} {
 		body := html.UnescapeString(b.send("/jobs/new", append([]string{"document", c.document}, c.fields...)...).Body.String())

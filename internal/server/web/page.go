@@ -101,6 +101,7 @@ type Layout struct {
 	CanAdminister     bool
 	Form              string // the token of forms
 	Path              string // of this page, to come back to
+	Open              string // the key of the menu that is open at first: r to run, w to run later, p to pause, c to cancel
 	Namespace         string // that the page is limited to
 	Namespaces        []string
 	Attention         int
@@ -143,7 +144,7 @@ func (p *page) bareLayout(title, section string, values ...any) *Layout {
 		CanRun:        p.may(service.Operate),
 		CanDefine:     p.may(service.Define),
 		CanAdminister: p.who.May(service.Administer) == nil,
-		Path:          p.r.URL.RequestURI(), Namespace: p.query("namespace"), Words: template.JSStr(p.words()), //nolint:gosec // texts of the catalogue
+		Path:          p.r.URL.RequestURI(), Open: p.query("open"), Namespace: p.query("namespace"), Words: template.JSStr(p.words()), //nolint:gosec // texts of the catalogue
 	}
 	if p.secret != "" {
 		l.Form = auth.FormToken(p.secret)
@@ -159,6 +160,10 @@ func (p *page) bareLayout(title, section string, values ...any) *Layout {
 			l.Undo = "/jobs/" + about + "/restore"
 		case text == "paused":
 			l.Undo = "/jobs/" + about + "/resume"
+		case text == "window_opened":
+			l.Undo = "/shared/windows/" + about + "/close"
+		case text == "window_closed":
+			l.Undo = "/shared/windows/" + about + "/open"
 		case text == "drained":
 			l.Undo = "/nodes/" + about + "/undrain"
 		case text == "marked_snooze":
@@ -314,7 +319,7 @@ func (p *page) words() string {
 	labels := map[string]string{}
 	for _, key := range scriptTexts {
 		// The palette offers what it has a word for.
-		if (strings.HasPrefix(key, "jobs.") || key == "job.pause" || key == "job.resume" || key == "job.edit") && !p.may(service.Define) || (key == "job.run_now" || key == "job.backfill") && !p.may(service.Operate) {
+		if (strings.HasPrefix(key, "jobs.") || key == "job.pause" || key == "job.resume" || key == "job.edit") && !p.may(service.Define) || (key == "job.run_now" || key == "job.backfill" || strings.HasPrefix(key, "run.") || strings.HasPrefix(key, "overview.")) && !p.may(service.Operate) {
 			continue
 		}
 		labels[strings.TrimPrefix(key, "js.")] = p.T(key)

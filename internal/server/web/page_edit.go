@@ -139,6 +139,12 @@ var editFields = []formField{
 	{group: groupWhat, path: "run.container.command", as: asList, mono: true, work: job.WorkContainer}, {group: groupWhat, path: "run.container.args", as: asList, mono: true, work: job.WorkContainer},
 	{group: groupWhat, path: "run.container.env", as: asPairs, mono: true, work: job.WorkContainer, example: "DB_HOST=db.example.com"}, {group: groupWhat, path: "run.container.mounts", as: asList, mono: true, work: job.WorkContainer, example: "/data/in:/in:ro"},
 	{group: groupWhat, path: "run.container.user", mono: true, work: job.WorkContainer, example: "1000:1000"}, {group: groupWhat, path: "run.container.network", mono: true, work: job.WorkContainer, example: "none"},
+	{group: groupWhat, path: "run.kubernetes.image", mono: true, wide: true, work: job.WorkKubernetes, example: "alpine:3.20"},
+	{group: groupWhat, path: "run.kubernetes.shell", mono: true, area: true, wide: true, work: job.WorkKubernetes},
+	{group: groupWhat, path: "run.kubernetes.command", as: asList, mono: true, work: job.WorkKubernetes}, {group: groupWhat, path: "run.kubernetes.args", as: asList, mono: true, work: job.WorkKubernetes},
+	{group: groupWhat, path: "run.kubernetes.env", as: asPairs, mono: true, work: job.WorkKubernetes, example: "DB_HOST=db.example.com"}, {group: groupWhat, path: "run.kubernetes.secret_env", as: asPairs, mono: true, work: job.WorkKubernetes, example: "DB_PASSWORD=shop-db/password"},
+	{group: groupWhat, path: "run.kubernetes.cluster", mono: true, work: job.WorkKubernetes, example: "default"}, {group: groupWhat, path: "run.kubernetes.namespace", mono: true, work: job.WorkKubernetes},
+	{group: groupWhat, path: "run.kubernetes.user", mono: true, work: job.WorkKubernetes, example: "1000:1000"}, {group: groupWhat, path: "run.kubernetes.service_account", mono: true, work: job.WorkKubernetes},
 	{group: groupWhat, path: "run.shell", mono: true, area: true, wide: true, work: job.WorkShell},
 	{group: groupWhat, path: "run.dir", mono: true, work: job.WorkShell}, {group: groupWhat, path: "run.user", mono: true, work: job.WorkShell},
 	{group: groupWhat, path: "run.http.url", mono: true, wide: true, work: job.WorkHTTP}, {group: groupWhat, path: "run.http.method", mono: true, work: job.WorkHTTP, example: "GET"},
@@ -155,15 +161,20 @@ var editFields = []formField{
 	{group: groupWrong, path: "policy.expect.finish_within", mono: true, example: "45m"},
 }
 
+// containers are the kinds of work with an image, whose other fields may stand beside it.
+var containers = []job.Work{job.WorkContainer, job.WorkKubernetes}
+
 // in returns where a document has the field: what stands beside run.shell may be a part of it, and what is part
-// of run.container may stand beside it.
+// of a container may stand beside it.
 func (f *formField) in(text string) string {
-	if name, ok := strings.CutPrefix(f.path, "run.container."); ok {
-		container := nodeAt(text, "run.container")
+	if slices.Contains(containers, f.work) {
+		of := "run." + string(f.work)
+		name := strings.TrimPrefix(f.path, of+".")
+		container := nodeAt(text, of)
 		switch {
 		case container == nil || nodeAt(text, f.path) != nil:
 		case name == "image" && container.Kind == yaml.ScalarNode:
-			return "run.container"
+			return of
 		case slices.Contains(besideContainer, name) && nodeAt(text, "run."+name) != nil:
 			return "run." + name
 		}
@@ -175,19 +186,19 @@ func (f *formField) in(text string) string {
 	return f.path
 }
 
-// besideContainer are the fields of run.container that may stand beside it.
+// besideContainer are the fields of a container that may stand beside it.
 var besideContainer = []string{"shell", "env", "user"}
 
-// isBeside reports whether what the field seems to have in a document belongs to run.container.
+// isBeside reports whether what the field seems to have in a document belongs to a container.
 func (f *formField) isBeside(text string) bool {
-	return f.work == job.WorkShell && nodeAt(text, "run.container") != nil
+	return f.work == job.WorkShell && slices.ContainsFunc(containers, func(w job.Work) bool { return nodeAt(text, "run."+string(w)) != nil })
 }
 
 // kind is the kind of schedule or work that has the field.
 func (f *formField) kind() string { return cmp.Or(f.is, string(f.work)) }
 
 // formWorks are the kinds of work that the form can say.
-var formWorks = []string{string(job.WorkShell), string(job.WorkContainer), string(job.WorkHTTP), string(job.WorkFlow), string(job.WorkXXL), string(job.WorkExternal), string(job.WorkHandler)}
+var formWorks = []string{string(job.WorkShell), string(job.WorkContainer), string(job.WorkKubernetes), string(job.WorkHTTP), string(job.WorkFlow), string(job.WorkXXL), string(job.WorkExternal), string(job.WorkHandler)}
 
 // formSchedules are the kinds of schedules; a job without any runs by hand.
 var formSchedules = []string{"cron", "every", "after_end", "at", "on", "hand"}

@@ -35,7 +35,6 @@ type jobHead struct {
 	IsPaused, IsFlow      bool
 	IsTimed               bool     // it falls due by the clock
 	Running               []string // the runs that the reader may cancel
-	Open                  string   // the key of the menu that is open at first: r to run, w to run later, p to pause
 	Tabs                  []tab
 	job                   *job.Job
 }
@@ -76,7 +75,7 @@ func (s *site) jobHeadOf(p *page, section string) (*jobHead, error) {
 	for _, key := range slices.Sorted(maps.Keys(j.Labels)) {
 		h.Labels = append(h.Labels, key+"="+j.Labels[key])
 	}
-	h.Params, h.Open = p.paramFields(j, nil), p.query("open")
+	h.Params = p.paramFields(j, nil)
 	if group := j.Run.Group(); group != "" && l.CanRun {
 		if h.Executors, err = s.addressesOf(p, group); err != nil {
 			return nil, err

@@ -150,13 +150,17 @@ type (
 		Get(ctx context.Context, who service.Caller, name service.Name) (job.Document, error)
 		Delete(ctx context.Context, who service.Caller, name service.Name, expect service.Expect) error
 	}
-	// Shared lists documents that jobs name.
+	// Shared has documents that jobs name.
 	Shared interface {
 		List(ctx context.Context, who service.Caller, namespace string) ([]job.Document, error)
+		Get(ctx context.Context, who service.Caller, name service.Name) (job.Document, error)
+		Put(ctx context.Context, who service.Caller, name service.Name, draft service.Draft, expect service.Expect) (put job.Document, created bool, err error)
 	}
-	// Secrets lists secrets without their values.
+	// Secrets lists secrets without their values, and sets them.
 	Secrets interface {
 		List(ctx context.Context, who service.Caller, namespace string) ([]client.SecretInfo, error)
+		Set(ctx context.Context, who service.Caller, name service.Name, request client.SecretRequest) (set client.SecretInfo, created bool, err error)
+		Delete(ctx context.Context, who service.Caller, name service.Name) error
 	}
 	// Notifications says how channels deliver.
 	Notifications interface {

@@ -6,4 +6,5 @@ var scriptTexts = []string{
 	"js.page", "js.job", "js.action", "js.behind", "js.table", "js.checking", "js.matching",
 	"nav.overview", "nav.jobs", "nav.runs", "nav.timeline", "nav.flows", "nav.nodes", "executors.title", "nav.notifications", "nav.audit", "nav.settings", "shared.title", "wall.title", "jobs.new", "jobs.import",
 	"settings.theme", "settings.system", "settings.light", "settings.dark", "settings.lang", "job.run_now", "job.pause", "job.resume", "job.edit", "job.schedule", "job.backfill",
+	"run.retry", "run.cancel", "overview.approve", "overview.snooze",
 }

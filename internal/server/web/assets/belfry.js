@@ -2,7 +2,7 @@
 import {keys} from "./keys.js";
 import {live} from "./live.js";
 import {palette} from "./palette.js";
-import {words, say, coarse} from "./words.js";
+import {words, say, coarse, make} from "./words.js";
 
 document.documentElement.classList.add("script");
 
@@ -46,9 +46,7 @@ document.addEventListener("submit", e => {
   if (form.method !== "post") return;
   if (form.dataset.sent) { e.preventDefault(); return; }
   form.dataset.sent = "1";
-  const once = document.createElement("input");
-  once.type = "hidden"; once.name = "once"; once.value = crypto.randomUUID?.() ?? String(Math.random());
-  form.append(once);
+  form.append(make("input", {type: "hidden", name: "once", value: crypto.randomUUID?.() ?? String(Math.random())}));
   if (form.matches("[data-logout]")) new BroadcastChannel("belfry").postMessage("ended");
 });
 addEventListener("pageshow", () => { for (const f of document.querySelectorAll("form[data-sent]")) delete f.dataset.sent; });

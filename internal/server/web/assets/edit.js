@@ -1,13 +1,12 @@
 // The editor: what is typed is checked by the server, which also keeps form and text in step.
 import {at} from "./at.js";
 import {part} from "./live.js";
+import {make} from "./words.js";
 import {paint as paintLine, paintMax} from "./paint.js";
 
 // painted puts a coloured copy with line numbers behind a text, and returns what paints it anew.
 function painted(text) {
-  const box = document.createElement("div"), copy = document.createElement("pre");
-  box.className = "painted";
-  copy.setAttribute("aria-hidden", "true");
+  const box = make("div", {className: "painted"}), copy = make("pre", {ariaHidden: true});
   text.before(box);
   box.append(copy, text);
   const scroll = () => { copy.scrollTop = text.scrollTop; copy.scrollLeft = text.scrollLeft; };
@@ -88,10 +87,7 @@ export function edit() {
   });
   form.addEventListener("click", e => {
     if (e.target.closest("[data-download]")) {
-      const link = document.createElement("a");
-      link.href = URL.createObjectURL(new Blob([text.value]));
-      link.download = (/^name: *["']?([\w.-]+)/m.exec(text.value)?.[1] ?? "document") + ".yaml";
-      link.click();
+      make("a", {href: URL.createObjectURL(new Blob([text.value])), download: (/^name: *["']?([\w.-]+)/m.exec(text.value)?.[1] ?? "document") + ".yaml"}).click();
     }
     const line = e.target.closest("[data-line]");
     if (!line) return;

@@ -1,6 +1,7 @@
 // Keys. Single letters can be switched off in the settings, and are ignored in fields.
 import {at} from "./at.js";
 import {palette} from "./palette.js";
+import {words, send} from "./words.js";
 
 const pages = {o: "/", j: "/jobs", r: "/runs", t: "/timeline", f: "/flows", n: "/nodes", a: "/audit", s: "/settings"};
 let leading = 0;
@@ -39,12 +40,21 @@ const tick = () => row()?.querySelector("input[type=checkbox], summary.dots")?.c
 
 function inRow(key) {
   const what = acts[key] && row()?.querySelector(acts[key]);
-  if (!what) return;
+  if (!what) return ofRun(key);
   return () => {
     if (what.name !== "reason") return what.click();
     what.closest("details").open = true;
     what.focus();
   };
+}
+
+// The row of a run has no buttons: a key does what its page does, or leads to what the page of its job does.
+function ofRun(key) {
+  const run = row()?.dataset.href, job = row()?.querySelector('a[href*="/jobs/"]')?.href;
+  if (!run?.includes("/runs/")) return;
+  if (key === "r" && words["run.retry"]) return () => send(run + "/retry");
+  if (job && key === "p" && words["job.pause"]) return () => { location.href = job + "?open=p"; };
+  if (job && key === "e" && words["job.edit"]) return () => { location.href = job + "/edit"; };
 }
 
 function move(by) {

@@ -1,7 +1,7 @@
 // The output of a run. The server knows where each line begins: lines are read where they are
 // seen, and searched on the server. Text becomes text nodes, and of the escape sequences of
 // terminals only colours, weights and underlines count.
-import {words, say} from "./words.js";
+import {say, make} from "./words.js";
 
 const row = 19;          // the height of a line in the style sheet
 const wrapMax = 2000;    // so many lines are all in the page and wrap; of more only those that are seen
@@ -24,8 +24,7 @@ export function output(panel) {
   let total = 0, follow = panel.dataset.follow !== undefined, wrap = true, drawn = 0, frame = 0, hits = [], hit = -1, more = 0, linked = [0, 0], cut = 0, cutTo = 0;
 
   const virtual = () => total > wrapMax;
-  const view = document.createElement("div");
-  view.className = "view";
+  const view = make("div", {className: "view"});
 
   // A line is found by its place in what is shown: of one stream, and behind a cut, that is not its number.
   const placeOf = line => line.place, left = () => cutTo && cutTo - cut;
@@ -70,18 +69,13 @@ export function output(panel) {
   }
 
   function element(n) {
-    const line = lineAt(n), div = document.createElement("div");
-    const [number, time, text] = ["n", "t", "x"].map(name => { const s = document.createElement("span"); s.className = name; div.append(s); return s; });
+    const line = lineAt(n), [number, time, text] = ["n", "t", "x"].map(className => make("span", {className})), div = make("div", {}, number, time, text);
     number.textContent = line ? line.line : stream || cut ? "" : n;
     if (!line) { text.classList.add("skel"); return div; }
     if (line.time) time.textContent = clock.format(new Date(line.time));
     if (line.stream === "stderr") div.classList.add("e");
     colour(text, line.text, search.value.toLowerCase());
-    if (line.cut) {
-      const cut = document.createElement("i");
-      cut.textContent = " " + say("cut", {n: line.cut.toLocaleString()});
-      text.append(cut);
-    }
+    if (line.cut) text.append(make("i", {}, " " + say("cut", {n: line.cut.toLocaleString()})));
     if (hits[hit] === n) div.classList.add("hit");
     if (line.line >= linked[0] && line.line <= linked[1]) div.classList.add("lnk");
     return div;
@@ -91,7 +85,7 @@ export function output(panel) {
     frame = 0;
     if (virtual()) drawSeen(); else drawAll();
     size.textContent = total ? say("lines", {n: (total + left()).toLocaleString()}) + (size.dataset.bytes ? ", " + size.dataset.bytes : "") : size.textContent;
-    followButton.setAttribute("aria-pressed", follow);
+    followButton.ariaPressed = follow;
   }
 
   function drawAll() {
@@ -113,7 +107,7 @@ export function output(panel) {
       log.replaceChildren(view);
       log.classList.add("nowrap");
       wrapButton.disabled = true;
-      wrapButton.setAttribute("aria-pressed", false);
+      wrapButton.ariaPressed = false;
     }
     const high = Math.min(total * row, heightMax);
     view.style.height = high + "px";
@@ -216,18 +210,18 @@ export function output(panel) {
   search.addEventListener("keydown", e => { if (e.key === "Enter") { e.preventDefault(); find(e.shiftKey ? -1 : 1); } });
   for (const to of panel.querySelectorAll("[data-output-to]")) to.addEventListener("click", () => find(+to.dataset.outputTo));
   followButton.addEventListener("click", () => { follow = !follow; if (follow) log.scrollTop = log.scrollHeight; draw(); });
-  wrapButton.addEventListener("click", () => { wrap = !wrap; wrapButton.setAttribute("aria-pressed", wrap); anew(); });
+  wrapButton.addEventListener("click", () => { wrap = !wrap; wrapButton.ariaPressed = wrap; anew(); });
   errorsButton.addEventListener("click", () => { errorsButton.ariaPressed = errorsButton.ariaPressed !== "true"; find(0); });
   fullButton.hidden = !document.fullscreenEnabled;
   fullButton.addEventListener("click", () => { if (document.fullscreenElement) document.exitFullscreen(); else panel.requestFullscreen(); });
   panel.addEventListener("fullscreenchange", () => { fullButton.ariaPressed = document.fullscreenElement === panel; soon(); });
   // A phone has no room for times until they are asked for.
   let times = !matchMedia("(max-width:640px)").matches;
-  const timed = () => { log.classList.toggle("timed", times); log.classList.toggle("bare", !times); timesButton.setAttribute("aria-pressed", times); };
+  const timed = () => { log.classList.toggle("timed", times); log.classList.toggle("bare", !times); timesButton.ariaPressed = times; };
   timesButton.addEventListener("click", () => { times = !times; timed(); });
   timed();
   log.addEventListener("click", e => { if (e.target.matches(".n")) location.hash = "L" + e.target.textContent; });
-  log.addEventListener("wheel", e => { if (e.deltaY < 0) { follow = false; followButton.setAttribute("aria-pressed", false); } }, {passive: true});
+  log.addEventListener("wheel", e => { if (e.deltaY < 0) { follow = false; followButton.ariaPressed = false; } }, {passive: true});
   log.addEventListener("scroll", () => { if (virtual()) soon(); }, {passive: true});
   begin().then(() => {
     if (search.value) find(0); // typed before this script was loaded
@@ -267,15 +261,12 @@ function colour(to, line, wanted) {
   const add = text => {
     text = text.replace(hidden, (all, c) => `‹U+${c.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}›${all.length > 1 ? "×" + all.length : ""}`);
     if (!text) return;
-    const span = document.createElement("span");
-    span.className = look();
+    const span = make("span", {className: look()});
     const low = text.toLowerCase();
     let at = 0;
     for (let i; wanted && (i = low.indexOf(wanted, at)) >= 0; at = i + wanted.length) {
-      const mark = document.createElement("mark");
-      mark.textContent = text.slice(i, i + wanted.length);
       pieces(span, text.slice(at, i));
-      span.append(mark);
+      span.append(make("mark", {}, text.slice(i, i + wanted.length)));
     }
     pieces(span, text.slice(at));
     to.append(span);

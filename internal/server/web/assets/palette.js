@@ -1,6 +1,6 @@
 // The palette: pages, jobs and what can be done, by a few letters.
 import {at} from "./at.js";
-import {words} from "./words.js";
+import {words, make, send} from "./words.js";
 
 const pages = [["nav.overview", "/"], ["nav.jobs", "/jobs"], ["nav.runs", "/runs"], ["nav.timeline", "/timeline"], ["nav.flows", "/flows"], ["nav.nodes", "/nodes"], ["executors.title", "/executors"], ["nav.notifications", "/notifications"], ["nav.audit", "/audit"], ["shared.title", "/shared"], ["nav.settings", "/settings"], ["wall.title", "/wall"], ["jobs.new", "/jobs/new"], ["jobs.import", "/jobs/import"]];
 const dialog = document.getElementById("palette");
@@ -27,36 +27,24 @@ function match(text) {
 }
 
 // look changes how pages look, as the form of the settings does.
-function look(choice) {
-  const body = new URLSearchParams({form: document.querySelector("input[name=form]").value, ...choice});
-  fetch(at("/ui/look"), {method: "POST", body, redirect: "manual"}).then(() => location.reload());
-}
+const look = choice => send(at("/ui/look"), choice);
 
 // verbs lead to the menu of a job that does what was typed before its name.
-const verbs = [["job.run_now", "run", "?open=r"], ["job.pause", "pause", "?open=p"], ["job.resume", "resume", "?open=p"], ["job.edit", "edit", "/edit"], ["job.schedule", "schedule", "/schedule"], ["job.backfill", "backfill", "/backfill"]];
+const verbs = [["job.run_now", "run", "?open=r"], ["job.pause", "pause", "?open=p"], ["job.resume", "resume", "?open=p"], ["job.edit", "edit", "/edit"], ["job.schedule", "schedule", "/schedule"], ["job.backfill", "backfill", "/backfill"],
+  ["run.retry", "retry", ["runs?outcome=failed&page_size=100", x => ({act: () => send(`${at("/runs/")}${x.id}/retry`)})]], ["run.cancel", "cancel", ["runs?state=running&page_size=100", x => ({href: `${at("/runs/")}${x.id}?open=c`})]],
+  ["overview.approve", "approve", ["attention", x => x.kind === "approval" && {href: at("/runs/") + x.run}]], ["overview.snooze", "snooze", ["attention", x => ({act: () => send(at("/attention/snooze"), {about: x.kind === "alarms" ? "channels" : x.source ? "source " + x.source : x.job ?? x.node, until: "1h"})})]]];
 function verbOf(text) {
   const first = text.split(/\s/)[0].toLowerCase(), rest = text.slice(first.length).trim();
-  const verb = rest && verbs.find(([key, word]) => words[key] && (first === word || words[key].split(" ")[0].toLowerCase() === first));
+  const verb = rest && verbs.find(([key, word]) => words[key] && (first === word || words[key].split(/[ …]/)[0].toLowerCase() === first));
   return verb ? {say: words[verb[0]] + " ", key: verb[2], rest: rest.replace(/^now\s+/i, "")} : {say: "", key: "", rest: text};
 }
 
 function show(items) {
   list.replaceChildren(...items.map((item, i) => {
-    const option = document.createElement("div");
-    option.role = "option"; option.id = "found-" + i;
-    option.setAttribute("aria-selected", i === 0);
-    const kind = document.createElement("small");
-    kind.textContent = item.kind;
-    option.append(item.text, kind);
-    option.item = item;
-    option.addEventListener("click", () => choose(option));
+    const option = make("div", {role: "option", id: "found-" + i, ariaSelected: i === 0, item, onclick: () => choose(option)}, item.text, make("small", {}, item.kind));
     return option;
   }));
-  if (!items.length) {
-    const none = document.createElement("div");
-    none.className = "empty"; none.textContent = words.nothing;
-    list.append(none);
-  }
+  if (!items.length) list.append(make("div", {className: "empty"}, words.nothing));
   input.setAttribute("aria-activedescendant", items.length ? "found-0" : "");
 }
 
@@ -72,6 +60,12 @@ input?.addEventListener("input", () => {
   show(match(text));
   if (!text) return;
   timer = setTimeout(async () => {
+    if (Array.isArray(verb.key)) { // what it is done to is no job
+      const [list, of] = verb.key, answer = await fetch(at("/api/v1/") + list).catch(() => null);
+      if (!answer?.ok || mine !== asked) return;
+      const {items} = await answer.json(), name = x => x.job ?? x.source ?? x.node ?? words["nav.notifications"];
+      return show(items.map(x => name(x).includes(verb.rest) && of(x) && {text: `${verb.say}${name(x)} ${x.cause ?? x.text ?? ""}`, kind: words.action, ...of(x)}).filter(Boolean).slice(0, 12));
+    }
     const found = [], query = new URLSearchParams({text: verb.rest.split("/").pop(), ...verb.rest.includes("/") && {namespace: verb.rest.split("/")[0]}, page_size: 12});
     do { // a page of the API searches for a moment only, and may have found nothing
       const answer = await fetch(at("/api/v1/jobs?") + query).catch(() => null);
@@ -91,8 +85,8 @@ dialog?.addEventListener("keydown", e => {
   if (e.key !== "ArrowDown" && e.key !== "ArrowUp" || !all.length) return;
   e.preventDefault();
   const next = (at + (e.key === "ArrowDown" ? 1 : -1) + all.length) % all.length;
-  all[at]?.setAttribute("aria-selected", false);
-  all[next].setAttribute("aria-selected", true);
+  if (all[at]) all[at].ariaSelected = false;
+  all[next].ariaSelected = true;
   all[next].scrollIntoView({block: "nearest"});
   input.setAttribute("aria-activedescendant", all[next].id);
 });

@@ -1,44 +1,24 @@
 // A chart as a table of what its marks say, for those who would rather read.
-import {words} from "./words.js";
+import {words, make} from "./words.js";
 
 export function tables(charts) {
   for (const chart of charts) {
     const place = chart.parentElement, header = place.parentElement.querySelector(":scope > header");
     if (!header || !chart.querySelector("title")) continue;
-    const button = document.createElement("button");
-    button.type = "button";
-    button.className = "btn s quiet";
-    button.textContent = words.table;
-    button.setAttribute("aria-pressed", "false");
+    const button = make("button", {type: "button", className: "btn s quiet", ariaPressed: false}, words.table);
     header.append(button);
     let box = null;
     const show = () => {
       const rows = new Map([...place.querySelectorAll("svg title")].map(t => [t.textContent, t.textContent.split(/: (.*)/s)]));
-      box.firstElementChild.replaceChildren(...[...rows.values()].map(([name, text]) => {
-        const row = document.createElement("tr");
-        for (const [kind, part] of [["th", name], ["td", text ?? ""]]) {
-          const cell = document.createElement(kind);
-          if (kind === "th") cell.scope = "row";
-          cell.textContent = part;
-          row.append(cell);
-        }
-        return row;
-      }));
+      box.firstElementChild.replaceChildren(...[...rows.values()].map(([name, text]) => make("tr", {}, make("th", {scope: "row"}, name), make("td", {}, text ?? ""))));
     };
     button.addEventListener("click", () => {
       if (box) { box.remove(); box = null; } else {
-        box = document.createElement("div");
-        box.className = "marks";
-        box.tabIndex = 0;
-        box.setAttribute("role", "region");
-        box.setAttribute("aria-label", place.getAttribute("aria-label") ?? chart.getAttribute("aria-label"));
-        const table = document.createElement("table");
-        table.className = "tight";
-        box.append(table);
+        box = make("div", {className: "marks", tabIndex: 0, role: "region", ariaLabel: place.ariaLabel ?? chart.ariaLabel}, make("table", {className: "tight"}));
         show();
         place.after(box);
       }
-      button.setAttribute("aria-pressed", String(box !== null));
+      button.ariaPressed = box !== null;
     });
     document.addEventListener("belfry:fresh", () => { if (box) show(); });
   }

@@ -1,5 +1,6 @@
 // Views of the list of jobs that this browser keeps: a name and an address.
 import {at} from "./at.js";
+import {make} from "./words.js";
 
 const kept = "belfry-views", most = 12;
 
@@ -13,18 +14,15 @@ export function views(place) {
   const show = () => {
     for (const old of tabs.querySelectorAll("[data-view]")) old.remove();
     for (const view of load()) {
-      const tab = document.createElement("span"), link = document.createElement("a"), forget = document.createElement("button");
-      tab.dataset.view = "";
-      link.href = view.address.startsWith(at("/jobs")) ? view.address : at("/jobs");
-      link.textContent = view.name;
+      const link = make("a", {href: view.address.startsWith(at("/jobs")) ? view.address : at("/jobs")}, view.name);
       if (view.address === here) {
         link.setAttribute("aria-current", "page");
         tabs.querySelector(":scope > [aria-current]")?.removeAttribute("aria-current");
       }
-      forget.type = "button"; forget.className = "forget"; forget.textContent = "×";
-      forget.title = place.dataset.forget; forget.setAttribute("aria-label", place.dataset.forget + ": " + view.name);
-      forget.onclick = () => { keep(load().filter(v => v.name !== view.name)); show(); };
-      tab.append(link, forget);
+      const {forget} = place.dataset, tab = make("span", {}, link, make("button", {
+        type: "button", className: "forget", title: forget, ariaLabel: `${forget}: ${view.name}`, onclick: () => { keep(load().filter(v => v.name !== view.name)); show(); },
+      }, "×"));
+      tab.dataset.view = "";
       tabs.append(tab);
     }
   };
