@@ -190,6 +190,9 @@ type fact struct {
 	Mono        bool
 }
 
+// sinceShown is how much of a reason the page of a job shows: some two lines, and the run has the rest.
+const sinceShown = 300
+
 // failingSince says with which version failures began.
 type failingSince struct {
 	Count         int
@@ -198,6 +201,7 @@ type failingSince struct {
 	SameVersion   bool
 	Since         When
 	Compare, Text string
+	Whole         string // of the text, if that is cut
 }
 
 // chartRuns is how many runs the chart of a job has, and jobRows how many the table below it.
@@ -340,7 +344,10 @@ func (p *page) failing(recent []client.Run, address string) *failingSince {
 		return nil
 	}
 	first := &failed[len(failed)-1]
-	f := &failingSince{Count: len(failed), Version: first.Version, Since: p.at(first.Scheduled), Text: p.withCause(p.reason(failed[0].Value()), failed[0].Reason, &failed[0].Failure)}
+	f := &failingSince{Count: len(failed), Version: first.Version, Since: p.at(first.Scheduled), Whole: p.withCause(p.reason(failed[0].Value()), failed[0].Reason, &failed[0].Failure)}
+	if f.Text = f.Whole; len(f.Text) > sinceShown {
+		f.Text = strings.ToValidUTF8(f.Text[:sinceShown], "") + "…"
+	}
 	if n < len(recent) && first.Version > recent[n].Version && recent[n].Version > 0 {
 		f.Before, f.SameVersion = recent[n].Version, true
 		f.Compare = changeAddress(address, f.Version, f.Before)

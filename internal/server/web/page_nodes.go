@@ -234,7 +234,7 @@ func (p *page) storeFacts(about *client.Server, all []client.Node) []fact {
 		}
 	}
 	answers := func(n *client.Node) string {
-		return p.T("nodes.answers_to", "p50", p.precise(n.StoreP50), "p99", p.precise(n.StoreP99), "node", n.Name)
+		return p.T("nodes.answers_to", "p50", p.precise(n.StoreP50), "p99", p.precise(n.StoreP99), "node", p.site.host(n.Name))
 	}
 	var list []fact
 	if own != nil {
