@@ -17,7 +17,7 @@ var settingsTexts = []text{
 	{"shared.label", "Only jobs with the label", "仅限带此标签的任务"},
 	{"shared.in", "Namespaces of the jobs", "任务所在命名空间"},
 	{"shared.action", "Runs that fall due", "到期的运行"},
-	{"shared.action.hold", "hold", "保留至窗口关闭"},
+	{"shared.action.hold", "hold", "保留"},
 	{"shared.action.skip", "skip", "跳过"},
 	{"shared.why", "Why, as these runs show it", "原因（显示在这些运行中）"},
 	{"shared.open", "Open a window now", "立即打开窗口"},
