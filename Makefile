@@ -33,10 +33,15 @@ BEATS    ?= 16
 # not change, so that a change is judged by what it does.
 VULNDB        ?= latest
 VULNDB_PINNED  = v0.0.0-20261105234957-e22db6528018
+# Of make versions; empty for all: test/servers/versions.sh says which there are.
+VERSIONS ?=
 # Of make torture: the systems, how long each of them is broken, and where the report is written.
 SYSTEMS  ?= belfry-sqlite,robfig
 TORTURE  ?= 5m
 REPORT   ?= torture-report
+# Of make soak with HOURS: what is broken, and how much longer than some seconds it is from one fault to the next.
+SOAKED   ?= belfry-postgres
+CALM     ?= 5m
 ARGS     ?= next '30 2 * * 1-5' --tz Europe/Berlin
 
 # bench/, integrations/prometheus/, packaging/, test/kubernetes/, test/openapi/, test/signin/, test/telemetry/, test/xxl/ and torture/ are modules of their own, so that the libraries that they
@@ -104,7 +109,7 @@ SHELL       := bash
 .SHELLFLAGS := -euo pipefail -c
 
 .DEFAULT_GOAL := help
-.PHONY: help run build release test test-working test-waiting test-modules test-web screenshots test-long e2e servers cluster crash crash-nodes crash-programs check lint vulnerabilities race race-bubbles race-others fuzz sim sim-core sim-nodes sim-clocks mutations seeds soak bench torture lines fmt tidy
+.PHONY: help run build release test test-working test-waiting test-modules test-web screenshots test-long e2e servers versions cluster crash crash-nodes crash-programs check lint vulnerabilities race race-bubbles race-others fuzz sim sim-core sim-nodes sim-clocks mutations seeds soak bench torture lines fmt tidy
 
 help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -152,6 +157,10 @@ e2e:
 servers: ## run only the tests of the stores and tables on database servers; installs Debian's if it may
 	@$(INSTALL)
 	$(GO_TEST) $(SERVERS) ./test/servers ./test/tutorial ./store/... ./history/... ./internal/cli/crontab ./internal/cli/storecopy ./internal/cli/xxltables
+
+versions: ## run the suites of the stores on VERSIONS of their servers (PostgreSQL 13 to 18, etcd 3.5 to 3.7), which it fetches into /var/tmp: ten minutes each
+	@$(INSTALL)
+	test/servers/versions.sh $(VERSIONS)
 
 cluster: ## kill, freeze and cut off nodes that share a database server: DATABASE (postgres,mariadb,etcd,redis)
 	@$(INSTALL)
@@ -237,14 +246,18 @@ seeds: ## other random steps than the tests take: SEEDS (300) for a store, WORLD
 	STORETEST_SEED=random STORETEST_SEQUENCES=$(SEEDS) $(GO) test -count=1 -timeout 0 -run '^TestStore$$/^the_same' ./store/sqlite
 	BELFRY_WORLDS=$(WORLDS) $(GO) test -count=1 -timeout 0 -run '^TestInvariantsHoldInAnyWeather$$' ./internal/node
 
-soak: ## kill a server with the race detector under random traffic for SOAKTIME (60s), and run CROWD (10000) jobs that are due at once, if it is not empty
+soak: ## kill a server with the race detector under random traffic for SOAKTIME (60s), and run CROWD (10000) jobs that are due at once, if it is not empty; HOURS=24 breaks SOAKED (belfry-postgres) every CALM (5m) for so long instead, and reports lateness, memory and files by hour in soak-report/
+ifeq ($(origin HOURS),command line)
+	@$(MAKE) --no-print-directory torture TORTURE=$(HOURS)h SYSTEMS=$(SOAKED) REPORT=soak-report TORTURE_FLAGS='-calm $(CALM)'
+else
 	BELFRY_BUILD='$(DETECTOR)' BELFRY_SOAK=$(SOAKTIME) $(GO) test -vet=off -count=1 -v -tags servers -run ^TestSoak ./test/e2e
 	$(if $(CROWD),BELFRY_CROWD=$(CROWD) $(GO) test -vet=off -count=1 -v -tags servers -run ^TestACrowd ./test/e2e)
+endif
 
 torture: ## break Belfry and other schedulers with the same faults: SYSTEMS, each for TORTURE (5m), into the folder REPORT (torture-report); SEED=
 	@$(INSTALL)
 	$(GO) build -o "$(CURDIR)/$(REPORT)/bin/belfry" ./cmd/belfry
-	$(GO) -C torture run . -belfry "$(CURDIR)/$(REPORT)/bin/belfry" -out "$(CURDIR)/$(REPORT)" -for $(TORTURE) -seed $(if $(filter random,$(SEED)),1,$(SEED)) -systems $(SYSTEMS)
+	$(GO) -C torture run . -belfry "$(CURDIR)/$(REPORT)/bin/belfry" -out "$(CURDIR)/$(REPORT)" -for $(TORTURE) -seed $(if $(filter random,$(SEED)),1,$(SEED)) -systems $(SYSTEMS) $(TORTURE_FLAGS)
 
 test-long: ## all that can be made longer, for some hours
 	GOOS=darwin $(GO) vet ./... # minutes where nothing of it was compiled before
@@ -267,8 +280,9 @@ test-long: ## all that can be made longer, for some hours
 	BELFRY_CONFORMANCE=whole $(GO_TEST) -count=1 -tags servers ./test/conformance
 	BELFRY_WEB=whole $(GO_TEST) -count=1 -tags servers -run '^TestEachPage' ./test/web
 	STORETEST_WHOLE=1 STORETEST_SEED=random STORETEST_SEQUENCES=30 $(GO_TEST) -count=1 -tags servers ./store/... ./history/...
-	BELFRY_SCENARIOS='^(postgres|mariadb-nodes|leave|kill)' $(GO) -C bench test $(FLAGS) -tags servers -run '^TestEachScenario' ./nodebench
+	BELFRY_SCENARIOS='^(postgres|mariadb-nodes|leave|kill|millions)' $(GO) -C bench test $(FLAGS) -tags servers -run '^TestEachScenario' ./nodebench
 	$(MAKE) torture
+	$(MAKE) versions
 	$(MAKE) race WHOLE=1
 	$(MAKE) soak SOAKTIME=30m
 	$(MAKE) fuzz FUZZTIME=1000000x

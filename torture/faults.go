@@ -20,6 +20,8 @@ const (
 	faultCut     = "cut"        // no byte between one node and its store
 	faultSlow    = "slow"       // 200 ms more each way between all nodes and their store
 	faultGone    = "store gone" // kill -9 of the store, and its start
+	faultClock   = "clock"      // the clock of one node goes ahead or back by the length of the fault, and then right again
+	faultFull    = "full disk"  // no byte is free where nodes and store have their data
 )
 
 // latency of a slow network: as between continents.
@@ -32,30 +34,32 @@ type fault struct {
 	At     time.Duration // after the begin
 	Length time.Duration
 
-	From, To time.Time // when it really was
-	Left     string    // why it was left out, or what went wrong
+	From, To time.Time     // when it really was
+	Step     time.Duration `json:",omitempty"` // of a clock
+	Left     string        // why it was left out, or what went wrong
 }
 
 // quiet is what a plan leaves alone at its end, so that a system can come back from the last fault; of a short plan, the half.
 const quiet = 8 * time.Second
 
 // plan draws faults for so long a time: all kinds in turn, in an order and with lengths that depend on the seed and that time alone.
-func plan(seed uint64, length time.Duration) []fault {
+// Calm is added to the time between two faults.
+func plan(seed uint64, length, calm time.Duration) []fault {
 	r := rand.New(rand.NewPCG(seed, 0))
-	kinds := []string{faultKill, faultFreeze, faultRestart, faultRolling, faultAll, faultStore, faultGone, faultCut, faultSlow}
+	kinds := []string{faultKill, faultFreeze, faultRestart, faultRolling, faultAll, faultStore, faultGone, faultCut, faultSlow, faultClock, faultFull}
 	r.Shuffle(len(kinds), func(i, k int) { kinds[i], kinds[k] = kinds[k], kinds[i] })
 	between := func(low, high time.Duration) time.Duration {
 		return low + time.Duration(r.Int64N(int64(high-low)))
 	}
 	var faults []fault
-	at := min(length/4, between(3*time.Second, 6*time.Second))
+	at := min(length/4, calm+between(3*time.Second, 6*time.Second))
 	for i := 0; ; i++ {
 		f := fault{Kind: kinds[i%len(kinds)], Node: r.IntN(1 << 16), At: at, Length: min(length/6, between(2*time.Second, 6*time.Second))}
 		if f.At+f.Length+min(quiet, length/2) > length {
 			return faults
 		}
 		faults = append(faults, f)
-		at += f.Length + between(4*time.Second, 7*time.Second)
+		at += f.Length + calm + between(4*time.Second, 7*time.Second)
 	}
 }
 
@@ -118,12 +122,38 @@ func (s *site) run(ctx context.Context, f *fault) {
 		for _, p := range s.proxies {
 			p.set(false, 0)
 		}
+	case f.Kind == faultClock:
+		f.Step = max(time.Second, f.Length.Truncate(time.Second))
+		if f.Node&0x100 != 0 {
+			f.Step = -f.Step
+		}
+		err = s.step(node, f.Step)
+		pause(ctx, f.Length)
+		err = errors.Join(err, s.step(node, 0))
+	case f.Kind == faultFull && !s.disk.mounted:
+		f.Left = "left out: root mounts a file system for it"
+	case f.Kind == faultFull:
+		err = s.disk.fill()
+		pause(ctx, f.Length)
+		err = errors.Join(err, s.disk.free())
+		if s.store != nil && s.store.process != nil {
+			err = errors.Join(err, s.store.wait(ctx)) // which starts it again if it has ended
+		}
 	default:
 		err = fmt.Errorf("no such fault: %s", f.Kind)
 	}
 	if err != nil {
 		f.Left = "failed: " + err.Error()
 	}
+}
+
+// step sets how far the clock of a node differs from that of the machine.
+func (s *site) step(node int, by time.Duration) error {
+	pid := s.nodes[node].pid()
+	if pid == 0 {
+		return nil // it has ended by itself, and gets a new clock with its next start
+	}
+	return s.clocks[node].step(pid, by)
 }
 
 // pause waits, or until the context ends.

@@ -20,6 +20,8 @@ type options struct {
 	out     string
 	seed    uint64
 	length  time.Duration
+	calm    time.Duration
+	disk    string
 	settle  time.Duration
 	belfry  string
 	generic string
@@ -36,23 +38,7 @@ func main() {
 
 func run(args []string) error {
 	o := &options{stores: map[string]string{}, limits: check.Limits{Tolerance: 5 * time.Millisecond, Limit: 10 * time.Second}}
-	flags := flag.NewFlagSet("crontorture", flag.ContinueOnError)
-	names := flags.String("systems", "", "names of systems, with commas; the flag -list shows them")
-	list := flags.Bool("list", false, "list the systems")
-	judged := flags.String("check", "", "judge the evidence in this folder again, and start nothing")
-	flags.StringVar(&o.out, "out", "torture-report", "folder for the report and the evidence")
-	flags.Uint64Var(&o.seed, "seed", 1, "the same seed makes the same faults")
-	flags.DurationVar(&o.length, "for", time.Minute, "how long jobs fall due")
-	flags.DurationVar(&o.settle, "settle", 15*time.Second, "how long a system has after its start before anything is expected of it")
-	flags.DurationVar(&o.limits.Grace, "grace", 2*time.Second, "how late a run may start without being late")
-	flags.StringVar(&o.belfry, "belfry", "", "the program belfry, for the systems belfry-…")
-	flags.StringVar(&o.generic, "generic", "", "a JSON file that describes a system by commands")
-	for _, kind := range []string{"redis", "postgres", "mariadb", "etcd"} {
-		flags.Func(kind, "address of a "+kind+" to use in place of one that is started here; it is not broken", func(s string) error {
-			o.stores[kind] = s
-			return nil
-		})
-	}
+	flags, names, list, judged := o.flags()
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return nil
@@ -78,6 +64,30 @@ func run(args []string) error {
 		return err
 	}
 	return tortureAll(ctx, o, all, strings.Split(*names, ","))
+}
+
+// flags are those of the command line; what they say is in the options and the three values.
+func (o *options) flags() (flags *flag.FlagSet, names *string, list *bool, judged *string) {
+	flags = flag.NewFlagSet("crontorture", flag.ContinueOnError)
+	names = flags.String("systems", "", "names of systems, with commas; the flag -list shows them")
+	list = flags.Bool("list", false, "list the systems")
+	judged = flags.String("check", "", "judge the evidence in this folder again, and start nothing")
+	flags.StringVar(&o.out, "out", "torture-report", "folder for the report and the evidence")
+	flags.Uint64Var(&o.seed, "seed", 1, "the same seed makes the same faults")
+	flags.DurationVar(&o.length, "for", time.Minute, "how long jobs fall due")
+	flags.DurationVar(&o.calm, "calm", 0, "how much longer than some seconds it is from one fault to the next")
+	flags.StringVar(&o.disk, "disk", "512m", "size of the file system for the data of nodes and store, which is in memory and needs root")
+	flags.DurationVar(&o.settle, "settle", 15*time.Second, "how long a system has after its start before anything is expected of it")
+	flags.DurationVar(&o.limits.Grace, "grace", 2*time.Second, "how late a run may start without being late")
+	flags.StringVar(&o.belfry, "belfry", "", "the program belfry, for the systems belfry-…")
+	flags.StringVar(&o.generic, "generic", "", "a JSON file that describes a system by commands")
+	for _, kind := range []string{"redis", "postgres", "mariadb", "etcd"} {
+		flags.Func(kind, "address of a "+kind+" to use in place of one that is started here; it is not broken", func(s string) error {
+			o.stores[kind] = s
+			return nil
+		})
+	}
+	return flags, names, list, judged
 }
 
 // tortureAll goes on with the next system when one fails: the report is of those that were tried.

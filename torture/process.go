@@ -6,8 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -93,14 +91,8 @@ func (p *process) signalAll(s syscall.Signal) error {
 	err := p.signal(s)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", p.cmd.Process.Pid))
-	for _, file := range files {
-		text, _ := os.ReadFile(file)
-		for _, word := range strings.Fields(string(text)) {
-			if pid, failed := strconv.Atoi(word); failed == nil {
-				_ = syscall.Kill(pid, s) // it may have ended meanwhile
-			}
-		}
+	for _, pid := range children(p.cmd.Process.Pid) {
+		_ = syscall.Kill(pid, s) // it may have ended meanwhile
 	}
 	return err
 }
@@ -117,6 +109,16 @@ func (p *process) ended() bool {
 	default:
 		return false
 	}
+}
+
+// pid is that of the process, or 0 if it has ended.
+func (p *process) pid() int {
+	if p.ended() {
+		return 0
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.cmd.Process.Pid
 }
 
 func (p *process) restarts() int {

@@ -39,7 +39,7 @@ func (p *part) cells() []string {
 	}
 	return []string{
 		p.System, p.Version, fmt.Sprint(p.Nodes), fmt.Sprint(p.Targets), fmt.Sprint(p.Met), fmt.Sprint(p.Excused), missing, count(check.Doubled), count(check.Early), count(check.Late), overlapping, count(check.Unasked), count(check.Unexplained),
-		short(p.Percentile(0.5)), short(p.Percentile(0.99)), short(p.Percentile(1)), short(p.Silence),
+		short(check.Percentile(p.Lateness, 0.5)), short(check.Percentile(p.Lateness, 0.99)), short(check.Percentile(p.Lateness, 1)), short(p.Silence),
 	}
 }
 
@@ -66,10 +66,18 @@ func short(d time.Duration) string {
 
 // table is the one table of the report, in Markdown.
 func (r *report) table() string {
+	var rows [][]string
+	for _, p := range r.parts {
+		rows = append(rows, p.cells())
+	}
+	return markdown(columns, rows)
+}
+
+func markdown(columns []string, rows [][]string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "| %s |\n|%s\n", strings.Join(columns, " | "), strings.Repeat("---|", len(columns)))
-	for _, p := range r.parts {
-		fmt.Fprintf(&b, "| %s |\n", strings.Join(p.cells(), " | "))
+	for _, row := range rows {
+		fmt.Fprintf(&b, "| %s |\n", strings.Join(row, " | "))
 	}
 	return b.String()
 }
@@ -97,12 +105,23 @@ func (r *report) write(dir string) error {
 			return err
 		}
 		facts := p.facts()
-		fmt.Fprintf(&md, "\n## %s\n\n![%s: each run a tick, faults as bands](%s.svg)\n\n- %s\n", p.System, p.System, p.System, strings.Join(facts, "\n- "))
+		fmt.Fprintf(&md, "\n## %s\n\n![%s: each run a tick, faults as bands](%s.svg)\n\n- %s\n\n", p.System, p.System, p.System, strings.Join(facts, "\n- "))
 		fmt.Fprintf(&page, "<h2>%s</h2>\n%s\n<ul>\n", html.EscapeString(p.System), picture)
 		for _, f := range facts {
 			fmt.Fprintf(&page, "<li>%s</li>\n", html.EscapeString(f))
 		}
 		page.WriteString("</ul>\n")
+		over := p.timeline()
+		if err := os.WriteFile(filepath.Join(dir, p.System+"-time.svg"), []byte(over), 0o644); err != nil {
+			return err
+		}
+		spans := p.spans()
+		fmt.Fprintf(&md, "![%s over time](%s-time.svg)\n\n%s", p.System, p.System, markdown(spanColumns, spans))
+		fmt.Fprintf(&page, "%s\n<table><tr><th>%s</th></tr>\n", over, strings.Join(spanColumns, "</th><th>"))
+		for _, row := range spans {
+			fmt.Fprintf(&page, "<tr><td>%s</td></tr>\n", strings.Join(row, "</td><td>"))
+		}
+		page.WriteString("</table>\n")
 	}
 	page.WriteString("</html>\n")
 	if err := os.WriteFile(filepath.Join(dir, "report.md"), []byte(md.String()), 0o644); err != nil {
@@ -113,7 +132,7 @@ func (r *report) write(dir string) error {
 
 const (
 	legend = "Targets are the instants at which jobs fell due; met are those with a run, and excused those that fell into a run of a job that must not overlap; of the missing, the number in parentheses fell due while no node was running. Times are how late the runs started after their targets, and silence is the longest time " +
-		"without a run of a job that is due at each shortest interval. A dash stands where the system promises nothing. Systems that do not tell their commands the scheduled time have the benefit of the doubt: " +
+		"without a run of a job that is due at each shortest interval. In the tables over time, runs in a fault or less than 30 s after it do not count as without faults, and memory, files and data are the highest seen. A dash stands where the system promises nothing. Systems that do not tell their commands the scheduled time have the benefit of the doubt: " +
 		"a run belongs to the target that makes the fewest mistakes."
 	style = "body{font:14px sans-serif;margin:2em;max-width:1300px}table{border-collapse:collapse;font-size:12px}td,th{border:1px solid #bbb;padding:3px 7px;text-align:right}td:first-child,td:nth-child(2){text-align:left}svg{width:100%;height:auto}"
 	// Of findings, the report names the first ones of each kind; the evidence has them all.
@@ -142,6 +161,9 @@ func (p *part) facts() []string {
 	var faults []string
 	for _, f := range p.Faults {
 		text := fmt.Sprintf("%s at %s for %s", f.Kind, short(f.From.Sub(p.Begin)), short(f.To.Sub(f.From)))
+		if f.Step != 0 {
+			text += fmt.Sprintf(" (%+.0fs)", f.Step.Seconds())
+		}
 		if f.Left != "" {
 			text = f.Kind + " " + f.Left
 		}
@@ -175,6 +197,8 @@ const (
 	pictureLeft  = 110.0
 	rowHeight    = 26.0
 	pictureTop   = 24.0
+	// Longer pictures have the mistakes alone: ticks closer than a point are a bar.
+	ticksUpTo = time.Hour
 )
 
 // svg is a row for each job with a tick for each run and each missing one, and a band for each fault.
@@ -187,7 +211,7 @@ func (p *part) svg() string {
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %g %g" font-family="sans-serif" font-size="11">`+"\n", pictureWidth, height)
 	fmt.Fprintf(&b, `<rect width="%g" height="%g" fill="#fff"/>`+"\n", pictureWidth, height)
 	for _, f := range p.Faults {
-		if f.Left != "" || f.From.IsZero() {
+		if !f.made() {
 			continue
 		}
 		fmt.Fprintf(&b, `<rect x="%.1f" y="14" width="%.1f" height="%.1f" fill="#fbd5d5"/><text x="%.1f" y="11" fill="#900">%s</text>`+"\n",
@@ -198,6 +222,9 @@ func (p *part) svg() string {
 		fmt.Fprintf(&b, `<text x="4" y="%.1f">%s</text>`+"\n", rows[j.Name]+14, html.EscapeString(j.Name))
 	}
 	for _, m := range p.Marks {
+		if m.Kind == "" && p.End.Sub(p.Begin) > ticksUpTo {
+			continue
+		}
 		y, known := rows[m.Job]
 		if at := x(m.At); known && at >= pictureLeft && at <= pictureWidth {
 			fmt.Fprintf(&b, `<path d="M%.1f %.1fv%g" stroke="%s" stroke-width="1.5"/>`+"\n", at, y, rowHeight-8, colours[m.Kind])

@@ -78,6 +78,8 @@ type site struct {
 	bin     string // of programs that were built
 	jobs    []job
 	nodes   []*process
+	clocks  []clock // of the nodes
+	disk    *disk   // with the data of nodes and store
 	proxies []*proxy
 	store   *store
 	checked map[string]*check.Job
@@ -96,6 +98,7 @@ type evidence struct {
 	Jobs                                []check.Job
 	Faults                              []fault
 	Omitted, Notes                      []string
+	Samples                             []sample `json:",omitempty"`
 }
 
 // storeAddress is the address of the store as a node sees it.
@@ -146,6 +149,7 @@ const tail = 5 * time.Second
 // torture runs one system through the plan, writes its evidence and judges it.
 func torture(ctx context.Context, o *options, sys *system) (*evidence, *check.Result, error) {
 	s := &site{system: sys, options: o, dir: filepath.Join(o.out, sys.Name), bin: filepath.Join(o.out, "bin"), checked: map[string]*check.Job{}}
+	unmount(filepath.Join(s.dir, dataDir))
 	if err := os.RemoveAll(s.dir); err != nil {
 		return nil, nil, err
 	}
@@ -154,7 +158,7 @@ func torture(ctx context.Context, o *options, sys *system) (*evidence, *check.Re
 	}
 	defer s.close()
 	e := &evidence{System: sys.Name, Settings: sys.Settings, Promises: sys.Promises, Nodes: sys.Nodes,
-		Every: sys.Every, NoOverlap: sys.NoOverlap, Seed: o.seed, Limits: o.limits, Faults: plan(o.seed, o.length)}
+		Every: sys.Every, NoOverlap: sys.NoOverlap, Seed: o.seed, Limits: o.limits, Faults: plan(o.seed, o.length, o.calm)}
 	witness, err := build(s.bin, "./witness")
 	if err != nil {
 		return nil, nil, err
@@ -201,7 +205,10 @@ func torture(ctx context.Context, o *options, sys *system) (*evidence, *check.Re
 	return judge(s.dir)
 }
 
-const evidenceFile = "plan.json"
+const (
+	evidenceFile = "plan.json"
+	dataDir      = "data"
+)
 
 // judge reads the evidence in a folder.
 func judge(dir string) (*evidence, *check.Result, error) {
@@ -222,9 +229,13 @@ func judge(dir string) (*evidence, *check.Result, error) {
 
 func (s *site) start(ctx context.Context) error {
 	sys := s.system
+	var err error
+	if s.disk, err = openDisk(filepath.Join(s.dir, dataDir), s.options.disk); err != nil {
+		return err
+	}
+	s.clocks = make([]clock, sys.Nodes)
 	if sys.Store != "" {
-		var err error
-		if s.store, err = openStore(ctx, sys.Store, filepath.Join(s.dir, "store"), s.options.stores[sys.Store]); err != nil {
+		if s.store, err = openStore(ctx, sys.Store, filepath.Join(s.disk.dir, "store"), filepath.Join(s.dir, "store.log"), s.options.stores[sys.Store]); err != nil {
 			return err
 		}
 		for range sys.Nodes {
@@ -284,6 +295,9 @@ func (s *site) drive(ctx context.Context, e *evidence) {
 			s.alter(ctx, c.job, c.every)
 		}
 	})
+	both.Go(func() {
+		e.Samples = s.sampled(e.End, e.End.Sub(e.Begin), func(d time.Duration) bool { pause(ctx, d); return ctx.Err() == nil })
+	})
 	both.Wait()
 	for _, n := range s.nodes {
 		if revived := n.restarts(); revived > 0 {
@@ -337,6 +351,9 @@ func (s *site) close() {
 	}
 	if s.store != nil && s.store.process != nil {
 		s.store.process.end()
+	}
+	if s.disk != nil {
+		s.disk.close()
 	}
 }
 

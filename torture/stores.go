@@ -34,7 +34,7 @@ func (s *store) at(address string) string {
 const readyTimeout = 90 * time.Second
 
 // openStore starts a server of a kind in a folder, or takes the address that the user has named for it.
-func openStore(ctx context.Context, kind, dir, address string) (*store, error) {
+func openStore(ctx context.Context, kind, dir, log, address string) (*store, error) {
 	if address != "" {
 		u, err := url.Parse(address)
 		if err != nil {
@@ -53,17 +53,17 @@ func openStore(ctx context.Context, kind, dir, address string) (*store, error) {
 	switch kind {
 	case "redis":
 		s.url.Scheme = "redis"
-		err = s.redis(dir, port)
+		err = s.redis(dir, log, port)
 	case "postgres":
 		s.url.Scheme, s.url.Path, s.url.User = "postgres", "/postgres", url.User("torture")
 		s.url.RawQuery = "sslmode=disable"
-		err = s.postgres(dir, port)
+		err = s.postgres(dir, log, port)
 	case "mariadb":
 		s.url.Scheme, s.url.Path, s.url.User = "mysql", "/torture", url.User("root")
-		err = s.mariadb(dir, port)
+		err = s.mariadb(dir, log, port)
 	case "etcd":
 		s.url.Scheme, s.url.Path = "etcd", "/torture"
-		err = s.etcd(dir)
+		err = s.etcd(dir, log)
 	default:
 		err = fmt.Errorf("%s is not started here: name its address", kind)
 	}
@@ -98,19 +98,19 @@ func (s *store) wait(ctx context.Context) error {
 }
 
 // redis keeps each write: what it has acknowledged is on the disk.
-func (s *store) redis(dir string, port int) error {
+func (s *store) redis(dir, log string, port int) error {
 	path, err := exec.LookPath("redis-server")
 	if err != nil {
 		return err
 	}
 	s.version = versionOf(path, "--version")
-	s.process = &process{name: "redis", log: filepath.Join(dir, "redis.log"), command: func() *exec.Cmd {
+	s.process = &process{name: "redis", log: log, command: func() *exec.Cmd {
 		return exec.Command(path, "--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--dir", dir, "--save", "", "--appendonly", "yes", "--appendfsync", "always")
 	}}
 	return nil
 }
 
-func (s *store) postgres(dir string, port int) error {
+func (s *store) postgres(dir, log string, port int) error {
 	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/postgres")
 	if err != nil {
 		return err
@@ -135,7 +135,7 @@ func (s *store) postgres(dir string, port int) error {
 	s.ready = func() error {
 		return exec.Command(filepath.Join(bin, "pg_isready"), "-q", "-h", "127.0.0.1", "-p", strconv.Itoa(port)).Run()
 	}
-	s.process = &process{name: "postgres", log: filepath.Join(dir, "postgres.log"), command: func() *exec.Cmd {
+	s.process = &process{name: "postgres", log: log, command: func() *exec.Cmd {
 		// A crash leaves this file, with the number of a process that may be another one by now.
 		_ = os.Remove(filepath.Join(data, "postmaster.pid"))
 		return as(exec.Command(found[0], "-D", data, "-p", strconv.Itoa(port), "-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="))
@@ -161,7 +161,7 @@ func owned(dir, name string) (func(*exec.Cmd) *exec.Cmd, error) {
 	}, os.Chown(dir, uid, gid)
 }
 
-func (s *store) mariadb(dir string, port int) error {
+func (s *store) mariadb(dir, log string, port int) error {
 	server, err := exec.LookPath("mariadbd")
 	if err != nil {
 		if server, err = exec.LookPath("/usr/sbin/mariadbd"); err != nil {
@@ -183,14 +183,14 @@ func (s *store) mariadb(dir string, port int) error {
 	if err := os.WriteFile(sql, []byte("CREATE DATABASE IF NOT EXISTS torture;\n"), 0o644); err != nil {
 		return err
 	}
-	s.process = &process{name: "mariadb", log: filepath.Join(dir, "mariadb.log"), command: func() *exec.Cmd {
+	s.process = &process{name: "mariadb", log: log, command: func() *exec.Cmd {
 		return exec.Command(server, "--no-defaults", "--user="+me.Username, "--datadir="+data, "--tmpdir="+dir, "--socket="+filepath.Join(dir, "socket"), "--pid-file="+filepath.Join(dir, "pid"),
 			"--bind-address=127.0.0.1", "--port="+strconv.Itoa(port), "--skip-log-bin", "--max-connections=200", "--init-file="+sql)
 	}}
 	return nil
 }
 
-func (s *store) etcd(dir string) error {
+func (s *store) etcd(dir, log string) error {
 	server, err := exec.LookPath("etcd")
 	if err != nil {
 		return err
@@ -201,7 +201,7 @@ func (s *store) etcd(dir string) error {
 	}
 	s.version = versionOf(server, "--version")
 	client, peer := "http://"+s.url.Host, fmt.Sprintf("http://127.0.0.1:%d", peers)
-	s.process = &process{name: "etcd", log: filepath.Join(dir, "etcd.log"), command: func() *exec.Cmd {
+	s.process = &process{name: "etcd", log: log, command: func() *exec.Cmd {
 		return exec.Command(server, "--name=torture", "--data-dir="+filepath.Join(dir, "data"), "--listen-client-urls="+client, "--advertise-client-urls="+client,
 			"--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer, "--initial-cluster=torture="+peer)
 	}}

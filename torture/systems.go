@@ -149,7 +149,7 @@ func moduleVersion(module string) string {
 }
 
 // A commands file describes any system by commands: each is a text for sh, which finds in its environment TORTURE_NODE (1, 2, …),
-// TORTURE_DIR, TORTURE_JOBS (the file with the jobs), and TORTURE_STORE.
+// TORTURE_DIR, TORTURE_DATA (where the disk can be full), TORTURE_JOBS (the file with the jobs), and TORTURE_STORE.
 type commands struct {
 	Name      string `json:"name"`
 	Version   string `json:"version"` // a command that prints it
@@ -184,7 +184,7 @@ func generic(file string) *system {
 	}
 	shell := func(site *site, n int, text string, more ...string) *exec.Cmd {
 		cmd := exec.Command("sh", "-c", text)
-		cmd.Env = append(os.Environ(), "TORTURE_DIR="+site.dir, "TORTURE_JOBS="+filepath.Join(site.dir, "jobs.json"))
+		cmd.Env = append(os.Environ(), "TORTURE_DIR="+site.dir, "TORTURE_DATA="+site.disk.dir, "TORTURE_JOBS="+filepath.Join(site.dir, "jobs.json"))
 		if n >= 0 {
 			cmd.Env = append(cmd.Env, fmt.Sprintf("TORTURE_NODE=%d", n+1), "TORTURE_STORE="+site.storeAddress(n))
 		}
@@ -242,7 +242,7 @@ func belfry(o *options, name, store string, nodes int, missed string) *system {
 		Settings: "defaults, but overlap: allow for all but the long job; of occurrences that fell due while no node ran, missed: " + missed,
 		Promises: "“Every occurrence that falls due runs once and on time, or leaves a record that says why it did not.”",
 	}
-	data := func(site *site, n int) string { return filepath.Join(site.dir, fmt.Sprintf("data%d", n+1)) }
+	data := func(site *site, n int) string { return filepath.Join(site.disk.dir, fmt.Sprintf("node%d", n+1)) }
 	var addresses []string
 	// A caller has one node after the other in turn, as behind a load balancer.
 	turn := 0

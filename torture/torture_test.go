@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,7 +14,7 @@ import (
 )
 
 func TestAPlanDependsOnItsSeed(t *testing.T) {
-	one, same, other := plan(1, 10*time.Minute), plan(1, 10*time.Minute), plan(2, 10*time.Minute)
+	one, same, other := plan(1, 10*time.Minute, 0), plan(1, 10*time.Minute, 0), plan(2, 10*time.Minute, 0)
 	if !reflect.DeepEqual(one, same) || reflect.DeepEqual(one, other) {
 		t.Error("the plan is not one of its seed")
 	}
@@ -26,8 +27,8 @@ func TestAPlanDependsOnItsSeed(t *testing.T) {
 		}
 		last = f.At + f.Length
 	}
-	if len(kinds) != 9 {
-		t.Errorf("ten minutes have %d kinds of faults, want all 9", len(kinds))
+	if len(kinds) != 11 {
+		t.Errorf("ten minutes have %d kinds of faults, want all 11", len(kinds))
 	}
 }
 
@@ -52,7 +53,7 @@ func TestTheShortForm(t *testing.T) {
 	if _, err := build(filepath.Join(dir, "bin"), "./peers/robfig"); err != nil {
 		t.Fatal(err)
 	}
-	o := &options{out: dir, seed: 1, length: 5 * time.Second, settle: time.Second, generic: description,
+	o := &options{out: dir, seed: 1, length: 5 * time.Second, settle: time.Second, disk: "64m", generic: description,
 		limits: check.Limits{Tolerance: 5 * time.Millisecond, Grace: time.Minute, Limit: time.Minute}}
 	found := map[string]*system{}
 	for _, s := range systems(o) {
@@ -89,6 +90,53 @@ func TestTheShortForm(t *testing.T) {
 		if err != nil || !strings.Contains(string(text), want) {
 			t.Errorf("%s does not contain %q, error %v", name, want, err)
 		}
+	}
+}
+
+// TestThePagesNameSystemsAndFlagsThatThereAre reads the commands of the pages, of which the one outside of this module may be missing.
+func TestThePagesNameSystemsAndFlagsThatThereAre(t *testing.T) {
+	known := map[string]bool{}
+	for _, s := range systems(&options{}) {
+		known[s.Name] = true
+	}
+	commands := 0
+	for _, page := range []string{"README.md", "../docs/torture.md", "../docs/how-we-know.md"} {
+		text, err := os.ReadFile(page)
+		if os.IsNotExist(err) && page != "README.md" {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			line, _, _ = strings.Cut(strings.TrimSpace(line), " #")
+			var names string
+			switch words := strings.Fields(line); {
+			case strings.HasPrefix(line, "make torture"), strings.HasPrefix(line, "make soak"):
+				for _, w := range words {
+					if key, value, _ := strings.Cut(w, "="); key == "SYSTEMS" || key == "SOAKED" {
+						names = value
+					}
+				}
+			case strings.HasPrefix(line, "go run ."), strings.HasPrefix(line, "go -C torture run ."):
+				flags, systems, _, _ := (&options{stores: map[string]string{}}).flags()
+				if err := flags.Parse(words[slices.Index(words, ".")+1:]); err != nil {
+					t.Errorf("%s: %s: %v", page, line, err)
+				}
+				names = *systems
+			default:
+				continue
+			}
+			commands++
+			for _, name := range strings.FieldsFunc(names, func(r rune) bool { return r == ',' }) {
+				if !known[name] && name != "mine" { // which the page describes
+					t.Errorf("%s: %s: there is no system %s", page, line, name)
+				}
+			}
+		}
+	}
+	if commands < 5 {
+		t.Errorf("only %d commands were found", commands)
 	}
 }
 

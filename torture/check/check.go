@@ -75,7 +75,8 @@ type Result struct {
 	Known    bool // all runs knew their scheduled time
 	Findings []Finding
 	Marks    []Mark
-	Lateness []time.Duration // of the runs that met a target, sorted
+	Times    []Time          // of the runs that met a target
+	Lateness []time.Duration // of the same, sorted
 	Silence  time.Duration   // the longest time without a start of a job with the shortest interval
 }
 
@@ -90,12 +91,18 @@ func (r *Result) Count(kind Kind) int {
 	return n
 }
 
-// Percentile returns the lateness that a share of the runs did not exceed.
-func (r *Result) Percentile(share float64) time.Duration {
-	if len(r.Lateness) == 0 {
+// A Time is how late the run of a target was.
+type Time struct {
+	At   time.Time // of the target
+	Late time.Duration
+}
+
+// Percentile returns the lateness that a share of the runs did not exceed, which are sorted by it.
+func Percentile(sorted []time.Duration, share float64) time.Duration {
+	if len(sorted) == 0 {
 		return 0
 	}
-	return r.Lateness[min(len(r.Lateness)-1, int(share*float64(len(r.Lateness))))]
+	return sorted[min(len(sorted)-1, int(share*float64(len(sorted))))]
 }
 
 func (r *Result) find(kind Kind, job string, at time.Time, format string, args ...any) {
@@ -326,6 +333,7 @@ func (r *Result) judge(job Job, limits Limits, targets []target, runs []*run) {
 			r.Met++
 		}
 		late := t.run.Start.Sub(t.at)
+		r.Times = append(r.Times, Time{t.at, late})
 		r.Lateness = append(r.Lateness, late)
 		switch {
 		case late < -limits.Tolerance:

@@ -89,8 +89,8 @@ func TestAGoodHistoryHasNoMistakes(t *testing.T) {
 		if r.Targets != 56 || r.Met != 43 || r.Excused != 13 || r.Runs != 44 {
 			t.Errorf("known %v: targets %d, met %d, excused %d, runs %d", known, r.Targets, r.Met, r.Excused, r.Runs)
 		}
-		if r.Percentile(0.5) != 10*time.Millisecond || r.Silence != time.Second {
-			t.Errorf("known %v: half were %s late, silence %s", known, r.Percentile(0.5), r.Silence)
+		if Percentile(r.Lateness, 0.5) != 10*time.Millisecond || r.Silence != time.Second {
+			t.Errorf("known %v: half were %s late, silence %s", known, Percentile(r.Lateness, 0.5), r.Silence)
 		}
 	}
 }
