@@ -126,8 +126,11 @@ func (p *Postgres) program(name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// postgresPrograms returns the directory of the newest server that is installed.
+// postgresPrograms returns the directory of the newest server that is installed, or of another version that BELFRY_POSTGRES names.
 func postgresPrograms() (string, error) {
+	if dir := os.Getenv("BELFRY_POSTGRES"); dir != "" {
+		return dir, nil
+	}
 	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/postgres")
 	if err != nil {
 		return "", err
