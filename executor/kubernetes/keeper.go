@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -34,6 +35,14 @@ const (
 	awayMost = 10 * time.Minute
 	// endMost is how long beyond its grace the end of a pod is waited for: its node may be dead.
 	endMost = 2 * time.Minute
+	// leftPrefix begins the names of notes about Jobs whose runs have ended while their cluster was silent.
+	// A node deletes them, which looks in one of leftLooks looks.
+	leftPrefix = "kube/"
+	leftLooks  = 30
+	// leftWithin bounds a call for such a Job: other Jobs wait for it.
+	leftWithin = 2 * time.Second
+	// leftMost is how long such a Job is remembered: a cluster that is silent for longer is gone.
+	leftMost = 30 * 24 * time.Hour
 	// logTries is how often the rest of an output is read.
 	logTries = 3
 )
@@ -44,6 +53,8 @@ type outstanding struct {
 	about  about
 	answer store.Answer
 	result *store.Result // how it ended; nil if it has not
+	// isLeft is set if its Job must be deleted when its cluster answers again.
+	isLeft bool
 	// failure is that of the store: then nothing is noted.
 	failure error
 }
@@ -57,6 +68,11 @@ func (e *Executor) Look(ctx context.Context) error {
 	e.looked = now
 	if err := e.noteTried(ctx); err != nil {
 		return err
+	}
+	if e.looks++; e.looks%leftLooks == 1 {
+		if err := e.deleteLeft(ctx); err != nil {
+			return err
+		}
 	}
 	for range pagesMax {
 		list, err := e.config.Store.ToAsk(ctx, Kind, store.MaxBatch)
@@ -166,6 +182,8 @@ func (e *Executor) pollAll(ctx context.Context, list []store.Outstanding) error 
 	for _, o := range all {
 		if o.failure != nil {
 			failures = append(failures, o.failure)
+		} else if err := e.noteLeft(ctx, o); err != nil {
+			failures = append(failures, err)
 		} else if o.result != nil {
 			results = append(results, *o.result)
 		} else {
@@ -268,8 +286,69 @@ func (o *outstanding) away(outcome job.Outcome, why job.Reason, err error) {
 		a.Away = o.Now
 	}
 	if o.Now.Sub(a.Away) >= awayMost {
+		o.isLeft = true
 		o.finish(&store.Result{Outcome: outcome, Reason: reason.KubeAwayAtEnd.Of(why, a.Cluster, words(err.Error()))})
 	}
+}
+
+// noteLeft notes a Job that is left, before its run ends.
+func (e *Executor) noteLeft(ctx context.Context, o *outstanding) error {
+	if !o.isLeft {
+		return nil
+	}
+	text, err := o.Now.MarshalText()
+	if err == nil {
+		_, err = e.config.Store.PutNote(ctx, store.Note{Name: leftPrefix + o.about.place(), Text: text})
+	}
+	if errors.Is(err, store.ErrConflict) { // it is noted already
+		return nil
+	}
+	return err
+}
+
+// deleteLeft deletes the Jobs that were left in clusters that answer again.
+func (e *Executor) deleteLeft(ctx context.Context) error {
+	after := ""
+	silent := map[string]bool{}
+	for range pagesMax {
+		list, err := e.config.Store.Notes(ctx, leftPrefix, after, store.MaxBatch)
+		if err != nil {
+			return err
+		}
+		for i := range list {
+			n := &list[i]
+			after = n.Name
+			if !e.isGone(ctx, n, silent) {
+				continue
+			}
+			n.Text = nil
+			if _, err := e.config.Store.PutNote(ctx, *n); err != nil && !errors.Is(err, store.ErrConflict) {
+				return err
+			}
+		}
+		if len(list) < store.MaxBatch {
+			return nil
+		}
+	}
+	return nil
+}
+
+// isGone deletes a Job that was left, and reports whether its note has no more use.
+func (e *Executor) isGone(ctx context.Context, n *store.Note, silent map[string]bool) bool {
+	cluster, job, _ := strings.Cut(strings.TrimPrefix(n.Name, leftPrefix), "/")
+	namespace, name, _ := strings.Cut(job, "/")
+	if c, known := (*e.clusters.Load())[cluster]; known && !silent[cluster] {
+		calling, cancel := context.WithTimeout(ctx, leftWithin)
+		defer cancel()
+		err := c.Client.DeleteJob(calling, namespace, name)
+		if err == nil || kube.IsNotFound(err) {
+			return true
+		}
+		silent[cluster] = kube.IsAway(err)
+	}
+	var since time.Time
+	err := since.UnmarshalText(n.Text)
+	return err != nil || time.Since(since) > leftMost
 }
 
 // wait sets why the work has not begun or is not seen.

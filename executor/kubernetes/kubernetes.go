@@ -46,6 +46,8 @@ type Store interface {
 	Asked(ctx context.Context, list []store.Answer) error
 	Finish(ctx context.Context, session job.ID, results []store.Result) ([]store.FinishOutcome, error)
 	AppendOutput(ctx context.Context, chunks []store.OutputChunk) error
+	Notes(ctx context.Context, prefix, after string, limit int) ([]store.Note, error)
+	PutNote(ctx context.Context, n store.Note) (version int64, err error)
 	Output(ctx context.Context, run job.ID, attempt, fromSeq, limit int) ([]store.OutputChunk, error)
 }
 
@@ -83,6 +85,7 @@ type Executor struct {
 	clusters atomic.Pointer[map[string]Cluster]
 
 	looked time.Time // the last look
+	looks  int       // at the Jobs of clusters
 
 	mu sync.Mutex
 	// tried are the handovers whose Jobs this node has just created, or tried to.

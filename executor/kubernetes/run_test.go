@@ -518,6 +518,15 @@ func TestACancelDuringAnOutageEnds(t *testing.T) {
 	r.wants(a, "", "")
 	r.pass(r.node, 10*time.Minute)
 	r.wants(a, job.OutcomeCancelled, "may still run the pod")
+	if r.cluster.Left() != 1 {
+		t.Fatal("the cluster has lost the Job by itself")
+	}
+	r.cluster.SetAway(false)
+	r.pass(r.newNode(), time.Second)
+	notes, err := r.store.Notes(t.Context(), "kube/", "", 10)
+	if r.must(err); r.cluster.Left() != 0 || len(notes) != 0 {
+		t.Errorf("%d Jobs and %d notes about them are left after the outage", r.cluster.Left(), len(notes))
+	}
 }
 
 func TestACancelBeforeTheJobIsThereLeavesNothing(t *testing.T) {
