@@ -147,6 +147,40 @@ var rateTests = []test{
 			e.claim(e.a, e.requested(j, fmt.Sprint("x", i)), store.Started)
 		}
 	}},
+	{"rates: a key with many runs does not starve another one", func(e *env) {
+		e.rate("customer", job.Slots{PerKey: true, Rate: &job.Rate{Limit: 1, Per: job.Duration(time.Minute)}})
+		for i, policy := range []string{
+			"concurrency_key: 'own-{{ .Param.customer }}'",
+			"concurrency_key: db, rate_key: 'customer-{{ .Param.customer }}'", // turns of its own, in a slot that all share
+		} {
+			j := e.put(fmt.Sprintf("name: j%d\nparams: {customer: {default: none}}\npolicy: {overlap: queue, queue_limit: 99, %s}", i, policy))
+			for range 20 {
+				e.requested(j, "busy")
+			}
+			quiet := e.requested(j, "quiet")
+			var started []store.Attempt
+			poll := func() { // as a node with room for two
+				for range 30 {
+					list, err := e.Ready(e.ctx, store.ReadyQuery{Session: e.a.ID, Until: e.now(), Limit: 2})
+					e.must(err)
+					for _, r := range list {
+						a := store.Attempt{Job: r.Job, Run: r.ID, Number: r.Attempt, Token: e.id()}
+						out, err := e.Claim(e.ctx, e.a.ID, []store.Attempt{a})
+						if e.must(err); out[0].Verdict == store.Started {
+							started = append(started, a)
+						}
+					}
+				}
+			}
+			if poll(); len(started) == 1 {
+				e.finish(started[0], job.OutcomeSucceeded)
+				poll()
+			}
+			if len(started) != 2 || started[1].Run != quiet.Run {
+				e.Errorf("with %s the runs %v have started, want one of many and then %s", policy, started, quiet.Run)
+			}
+		}
+	}},
 	{"a unique request is one run in its time, and another one afterwards", func(e *env) {
 		j := e.put("name: j\nparams: {customer: {default: none}}")
 		ask := func() store.TriggerOutcome {
