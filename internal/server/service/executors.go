@@ -27,8 +27,9 @@ type Executors struct {
 		runStore
 		pastStore
 	}
-	mu    sync.Mutex
-	named namedGroups // the result for callers with access to all namespaces
+	mu     sync.Mutex
+	named  namedGroups  // the last result for callers with access to all namespaces
+	search *groupSearch // that is under way, nil for none
 }
 
 // namedGroups are the groups of jobs, with the number of jobs of each.
@@ -45,6 +46,11 @@ const (
 	// namedRest is how many times as long as a search took its answer is kept, so that pages
 	// that refresh cost a small part of a processor.
 	namedRest = 20
+	// namedWait is how long a reader waits for a new answer where there is an old one: a search of 100,000
+	// jobs takes 0.3 s, and the page reads itself again.
+	namedWait = 50 * time.Millisecond
+	// namedTimeout bounds a search, which no reader ends.
+	namedTimeout = time.Minute
 )
 
 // pastStore is the part of a store that accepts external records.
@@ -109,18 +115,55 @@ func (s *Executors) groupsNamed(ctx context.Context, of scope) (namedGroups, err
 		return found, err
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	known, search := s.named, s.search
+	if s.jobs.now().Before(known.until) {
+		s.mu.Unlock()
+		return known, nil
+	}
+	if search == nil {
+		search = &groupSearch{done: make(chan struct{})}
+		s.search = search
+		go s.renewGroups(context.WithoutCancel(ctx), search)
+	}
+	s.mu.Unlock()
+	var patience <-chan time.Time
+	if !known.until.IsZero() {
+		wait := time.NewTimer(namedWait)
+		defer wait.Stop()
+		patience = wait.C
+	}
+	select {
+	case <-search.done:
+		return search.found, search.err
+	case <-patience:
+		return known, nil
+	case <-ctx.Done():
+		return namedGroups{}, ctx.Err()
+	}
+}
+
+// groupSearch is a search of all groups, for everyone who waits for it.
+type groupSearch struct {
+	done  chan struct{} // closed once the rest is set
+	found namedGroups
+	err   error
+}
+
+// renewGroups searches all groups, and keeps the result.
+func (s *Executors) renewGroups(ctx context.Context, search *groupSearch) {
+	ctx, cancel := context.WithTimeout(ctx, namedTimeout)
+	defer cancel()
 	began := s.jobs.now()
-	if began.Before(s.named.until) {
-		return s.named, nil
-	}
-	found, err := s.searchGroups(ctx, of)
-	if err == nil {
+	search.found, search.err = s.searchGroups(ctx, nil)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if search.err == nil {
 		now := s.jobs.now()
-		found.until = now.Add(namedRest * now.Sub(began))
-		s.named = found
+		search.found.until = now.Add(namedRest * now.Sub(began))
+		s.named = search.found
 	}
-	return found, err
+	s.search = nil
+	close(search.done)
 }
 
 func (s *Executors) searchGroups(ctx context.Context, of scope) (namedGroups, error) {

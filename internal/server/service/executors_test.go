@@ -1,8 +1,11 @@
 package service
 
 import (
+	"context"
 	"reflect"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/job"
@@ -50,5 +53,59 @@ func TestGroupsComeFromExecutorsAndJobs(t *testing.T) {
 	}
 	if err != nil || page.AllJobs || !reflect.DeepEqual(page.Groups, want) {
 		t.Errorf("for a namespace the groups are %+v, all jobs %v, %v; want %+v", page.Groups, page.AllJobs, err, want)
+	}
+}
+
+// slowJobs is a store whose lists of jobs wait.
+type slowJobs struct {
+	Store
+	wait chan struct{} // nil for none
+}
+
+func (s *slowJobs) ListJobs(ctx context.Context, q store.JobQuery) ([]*store.Job, string, error) {
+	if s.wait != nil {
+		<-s.wait
+	}
+	return s.Store.ListJobs(ctx, q)
+}
+
+// Only the first reader waits for a long search of the groups: others see the last answer meanwhile.
+func TestASearchOfGroupsHoldsNoPageUp(t *testing.T) {
+	b := newBench(t)
+	slow := &slowJobs{Store: b.store}
+	s := b.serviceOn(Config{Store: slow})
+	put := func(name, group string) {
+		t.Helper()
+		definition := &job.Job{Namespace: "a", Name: name, Run: job.RunSpec{XXL: &job.XXL{Group: group, Handler: "h"}}}
+		if _, err := store.PutOne(t.Context(), b.store, store.PutJob{Actor: "ann", Definition: definition}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	groups := func() (names []string) {
+		t.Helper()
+		page, err := s.Executors.List(t.Context(), admin)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, g := range page.Groups {
+			names = append(names, g.Group)
+		}
+		return names
+	}
+	put("one", "orders")
+	groups()
+	b.pass(time.Hour)
+	put("two", "late")
+	slow.wait = make(chan struct{})
+	for range 2 {
+		if got := groups(); !slices.Equal(got, []string{"orders"}) {
+			t.Errorf("during a search the groups are %q", got)
+		}
+	}
+	close(slow.wait)
+	for got := []string(nil); !slices.Equal(got, []string{"late", "orders"}); got = groups() {
+		if t.Context().Err() != nil {
+			t.Fatalf("after it they are %q", got)
+		}
 	}
 }

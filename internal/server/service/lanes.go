@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
@@ -21,6 +22,10 @@ const (
 	// lanesLook is how many jobs are examined, by name: they are counted within tens of milliseconds.
 	// Of further jobs the latest failures tell which have trouble.
 	lanesLook = 1000
+	// lanesKept is how many beginnings of lanes have counts in memory. Of each these are the totals of at most
+	// totalsKept jobs, and the columns of as many jobs as a page shows, of at most 300 bytes each.
+	lanesKept  = 3
+	totalsKept = 4000
 )
 
 // lanesPlace is a place in a list of lanes.
@@ -65,17 +70,24 @@ func (s *Stats) Lanes(ctx context.Context, who Caller, q client.LanesQuery) (cli
 		list[i] = jobLane{uid: d.UID, lane: client.Lane{Job: d.FullName(), Labels: d.Labels, Failures: d.Status.Failures, Buckets: []client.StatsBucket{}}}
 		byJob[d.UID], uids[i] = &list[i], d.UID
 	}
-	whole := store.AggregateQuery{From: from, To: q.To, Bucket: time.Duration(n) * q.Step, ByJob: true}
-	if err := s.ofJobs(ctx, whole, uids, func(a *store.Aggregate) {
-		l := &byJob[a.Job].lane
-		for outcome, count := range a.Outcomes {
-			l.Runs += count
-			if outcome.Alarms() {
-				l.Failed += count
-			}
-		}
+	past := s.pastOf(from, q.To, q.Step, now)
+	if err := s.ofJobs(ctx, store.AggregateQuery{From: past.until, To: q.To, Bucket: q.Step, ByJob: true}, uids, func(a *store.Aggregate) {
+		l := byJob[a.Job]
+		l.add(a)
+		l.lane.Buckets = append(l.lane.Buckets, bucketOf(a))
 	}); err != nil {
 		return lanes, err
+	}
+	before, err := past.totals.of(uids, func(missing []job.ID, each func(*store.Aggregate)) error {
+		return s.ofJobs(ctx, store.AggregateQuery{From: from, To: past.until, Bucket: past.until.Sub(from), ByJob: true}, missing, each)
+	})
+	if err != nil {
+		return lanes, err
+	}
+	for i := range list {
+		for k := range before[i] {
+			list[i].add(&before[i][k])
+		}
 	}
 	slices.SortStableFunc(list, func(a, b jobLane) int { return a.compare(&b) })
 	size := min(pageSize(q.PageSize), lanesMax)
@@ -84,27 +96,111 @@ func (s *Stats) Lanes(ctx context.Context, who Caller, q client.LanesQuery) (cli
 	if end := place.Lane + len(shown); end < len(list) {
 		lanes.Next = writeToken(lanesPlace{end})
 	}
-	busy := make([]job.ID, 0, len(shown))
-	clear(byJob)
+	uids = uids[:0]
 	for i := range shown {
-		if byJob[shown[i].uid] = &shown[i]; shown[i].lane.Runs > 0 {
-			busy = append(busy, shown[i].uid)
-		}
+		uids = append(uids, shown[i].uid)
 	}
-	whole.Bucket = q.Step
-	err = s.ofJobs(ctx, whole, busy, func(a *store.Aggregate) {
-		l := &byJob[a.Job].lane
-		l.Buckets = append(l.Buckets, client.StatsBucket{Start: a.Start, Outcomes: a.Outcomes, Seconds: a.Duration.Seconds(), Longest: a.Longest.Seconds()})
+	before, err = past.columns.of(uids, func(missing []job.ID, each func(*store.Aggregate)) error {
+		return s.ofJobs(ctx, store.AggregateQuery{From: from, To: past.until, Bucket: q.Step, ByJob: true}, missing, each)
 	})
+	for i := range before {
+		all := make([]client.StatsBucket, 0, len(before[i])+len(shown[i].lane.Buckets))
+		for k := range before[i] {
+			all = append(all, bucketOf(&before[i][k]))
+		}
+		shown[i].lane.Buckets = append(all, shown[i].lane.Buckets...)
+	}
 	for i := range shown {
 		lanes.Items = append(lanes.Items, shown[i].lane)
 	}
 	return lanes, err
 }
 
+func bucketOf(a *store.Aggregate) client.StatsBucket {
+	return client.StatsBucket{Start: a.Start, Outcomes: a.Outcomes, Seconds: a.Duration.Seconds(), Longest: a.Longest.Seconds()}
+}
+
+// lanesPast is what ended by job from the beginning of lanes until a moment. It is in memory as long as
+// stretches are: a page is read again each ten seconds, and most of a day is settled.
+type lanesPast struct {
+	read, until     time.Time
+	totals, columns countsOfJobs // of at most totalsKept and lanesMax jobs
+}
+
+// lanesBegin names lanes by when they begin.
+type lanesBegin struct {
+	from int64
+	step time.Duration
+}
+
+// pastOf returns what is settled of lanes, which may be nothing.
+func (s *Stats) pastOf(from, to time.Time, step time.Duration, now time.Time) *lanesPast {
+	until := to
+	if settled := now.Add(-settledAfter); settled.Before(until) {
+		until = settled
+	}
+	if until = time.Unix(0, floor(until.UnixNano(), int64(step))).UTC(); until.Before(from) {
+		until = from
+	}
+	key := lanesBegin{from.UnixNano(), step}
+	if past, ok := s.past.Get(key); ok && !past.until.After(until) && now.Sub(past.read) < keptFor && !now.Before(past.read) {
+		return past
+	}
+	past := &lanesPast{read: now, until: until, totals: countsOfJobs{most: totalsKept}, columns: countsOfJobs{most: lanesMax}}
+	s.past.Put(key, past, lanesKept)
+	return past
+}
+
+// countsOfJobs are counts that are in memory, by job.
+type countsOfJobs struct {
+	mu    sync.Mutex
+	known map[job.ID][]store.Aggregate
+	most  int // of jobs
+}
+
+// of returns the counts of some jobs in their order, and reads the missing ones.
+func (c *countsOfJobs) of(uids []job.ID, read func(missing []job.ID, each func(*store.Aggregate)) error) ([][]store.Aggregate, error) {
+	counts := make([][]store.Aggregate, len(uids))
+	at := map[job.ID]int{} // the missing ones
+	var missing []job.ID
+	c.mu.Lock()
+	for i, uid := range uids {
+		var ok bool
+		if counts[i], ok = c.known[uid]; !ok {
+			missing, at[uid] = append(missing, uid), i
+		}
+	}
+	c.mu.Unlock()
+	if len(missing) == 0 {
+		return counts, nil
+	}
+	if err := read(missing, func(a *store.Aggregate) { counts[at[a.Job]] = append(counts[at[a.Job]], *a) }); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.known == nil || len(c.known)+len(at) > c.most {
+		c.known = map[job.ID][]store.Aggregate{}
+	}
+	for uid, i := range at {
+		c.known[uid] = counts[i]
+	}
+	return counts, nil
+}
+
 type jobLane struct {
 	uid  job.ID
 	lane client.Lane
+}
+
+// add adds to the numbers of the lane.
+func (l *jobLane) add(a *store.Aggregate) {
+	for outcome, count := range a.Outcomes {
+		l.lane.Runs += count
+		if outcome.Alarms() {
+			l.lane.Failed += count
+		}
+	}
 }
 
 // compare puts jobs that fail now first, then those with the most failures, then names.
@@ -154,8 +250,11 @@ func (s *Stats) laneJobs(ctx context.Context, of scope, q client.LanesQuery, fro
 	return jobs, nil
 }
 
-// ofJobs passes the counts of jobs on.
+// ofJobs passes the counts of jobs on, by the time of their buckets.
 func (s *Stats) ofJobs(ctx context.Context, q store.AggregateQuery, uids []job.ID, each func(*store.Aggregate)) error {
+	if !q.From.Before(q.To) {
+		return nil
+	}
 	for part := range slices.Chunk(uids, store.MaxBatch) {
 		q.Jobs = part
 		list, err := s.store.Aggregate(ctx, q)

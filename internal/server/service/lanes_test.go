@@ -64,3 +64,56 @@ func TestLanesCountByJobWithTroubleFirst(t *testing.T) {
 		t.Errorf("too many buckets are answered with %v", err)
 	}
 }
+
+// What is over is read once, and what ends since is added.
+func TestLanesReadWhatIsOverOnce(t *testing.T) {
+	b := newBench(t)
+	history := &counting{Store: b.store}
+	s := b.serviceOn(Config{Store: history})
+	for _, name := range []string{"a", "b"} {
+		b.put(s, `{"name": "`+name+`", "run": {"shell": "true"}}`)
+	}
+	begin := b.clock().Truncate(time.Hour).Add(time.Hour)
+	b.pass(begin.Sub(b.clock()))
+	b.ends(s, "a", job.OutcomeSucceeded)
+	b.ends(s, "b", job.OutcomeFailed)
+	read := func(want string) (asked int) {
+		t.Helper()
+		before := history.asked
+		lanes, err := s.Stats.Lanes(t.Context(), admin, client.LanesQuery{From: begin})
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := ""
+		for _, l := range lanes.Items {
+			text += fmt.Sprintf("%s %d/%d", l.Job, l.Failed, l.Runs)
+			for _, bucket := range l.Buckets {
+				text += fmt.Sprint(" ", bucket.Start.Sub(begin), bucket.Outcomes)
+			}
+			text += "; "
+		}
+		if text != want {
+			t.Errorf("the lanes are %s, want %s", text, want)
+		}
+		return history.asked - before
+	}
+	b.pass(time.Hour)
+	first := "default/b 1/1 0s map[failed:1]; default/a 0/1 0s map[succeeded:1]; "
+	if n := read(first); n != 3 {
+		t.Errorf("at first history was read %d times, want what is new, the totals and the columns", n)
+	}
+	if n := read(first); n != 1 {
+		t.Errorf("afterwards it was read %d times, want what is new", n)
+	}
+	b.ends(s, "a", job.OutcomeSucceeded)
+	column := b.clock().Sub(begin).Truncate(10 * time.Minute)
+	again := fmt.Sprintf("default/b 1/1 0s map[failed:1]; default/a 0/2 0s map[succeeded:1] %s map[succeeded:1]; ", column)
+	if n := read(again); n != 1 {
+		t.Errorf("with a new run it was read %d times", n)
+	}
+	// A late result may have changed what is over.
+	b.pass(keptFor)
+	if n := read(again); n != 3 {
+		t.Errorf("after keptFor it was read %d times", n)
+	}
+}

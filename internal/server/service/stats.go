@@ -61,6 +61,7 @@ type Stats struct {
 	mu        sync.Mutex
 	byStretch map[stretch]keptStretch
 	known     cache.Map[ofJob, knownStatistics]
+	past      cache.Map[lanesBegin, *lanesPast]
 }
 
 // ofJob names the statistics of a job by the days of a time zone.
