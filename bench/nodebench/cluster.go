@@ -47,6 +47,7 @@ func serverScenarios() []Scenario {
 		add(on.prefix+"-catch-up", "100,000 missed runs of jobs that allow, skip and queue overlaps, on "+on.name, func(b *bench, ctx context.Context) ([]Figure, error) {
 			return b.catchUps(ctx, on.backend)
 		})
+		add(on.prefix+"-counts", aboutCounts+" on "+on.name, func(b *bench, ctx context.Context) ([]Figure, error) { return b.counts(ctx, on.backend) })
 		add(on.prefix+"-keys", "100,000 missed runs with a key for each of 10,000 jobs, on "+on.name, func(b *bench, ctx context.Context) ([]Figure, error) {
 			return b.keys(ctx, on.backend)
 		})

@@ -67,6 +67,7 @@ func Scenarios() []Scenario {
 		return b.catchUps(ctx, embedded)
 	})
 	add("keys", "100,000 missed runs with a key for each of 10,000 jobs", func(b *bench, ctx context.Context) ([]Figure, error) { return b.keys(ctx, embedded) })
+	add("counts", aboutCounts+" on "+embedded.name, func(b *bench, ctx context.Context) ([]Figure, error) { return b.counts(ctx, embedded) })
 	add("flows", aboutFlows+" on "+embedded.name, func(b *bench, ctx context.Context) ([]Figure, error) { return b.flows(ctx, embedded) })
 	add("store", "the store alone, from planned to finished in batches of 500", (*bench).store)
 	add("api", "pages, and making jobs, with 100,000 jobs and 1,000,000 runs in the store", (*bench).api)
