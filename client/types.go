@@ -91,9 +91,12 @@ type Apply struct {
 type Commit struct {
 	URL     string   `json:"url" minLength:"1" maxLength:"1024" doc:"The address of the repository, without user and password."`
 	Branch  string   `json:"branch,omitempty" maxLength:"255" doc:"The branch, if it is not the default one."`
-	Commit  string   `json:"commit" pattern:"^[0-9a-f]{7,64}$" doc:"The hash of the commit."`
+	Commit  string   `json:"commit,omitempty" pattern:"^[0-9a-f]{7,64}$" doc:"The hash of the commit. Only with unreached there may be none."`
 	Files   []string `json:"files,omitempty" maxItems:"10000" doc:"The file of each document in the repository, in the order of the documents."`
 	Mistake string   `json:"mistake,omitempty" maxLength:"2000" doc:"Why the client cannot apply the commit. Then nothing is applied or deleted, whatever the documents are, and the mistake needs attention until a request of the owner succeeds."`
+	// Unreached and Reached are said by a client without a new commit.
+	Unreached string `json:"unreached,omitempty" maxLength:"2000" doc:"Why the client has not reached the repository for long. Nothing is applied or deleted, and it needs attention until a request of the owner without it."`
+	Reached   bool   `json:"reached,omitempty" doc:"The client reaches the repository again and has no other commit than before. Nothing is applied or deleted."`
 }
 
 // body encodes the request like encoding/json, but copies the documents without parsing

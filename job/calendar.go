@@ -12,6 +12,7 @@ type Calendar struct {
 	Days        Days              `json:"calendar" doc:"The days of the calendar."`
 	UID         ID                `json:"uid,omitzero" doc:"Read-only. The identity of the calendar."`
 	Version     int64             `json:"version,omitzero" min:"1" doc:"Read-only. Every change of the calendar increments it."`
+	Source      *Source           `json:"source,omitzero" doc:"Read-only. The commit of a repository that the calendar is of."`
 }
 
 // FullName returns "namespace/name".
@@ -38,6 +39,7 @@ type Pool struct {
 	Slots       Slots             `json:"pool" doc:"The limits of the pool: size, rate or both."`
 	UID         ID                `json:"uid,omitzero" doc:"Read-only. The identity of the pool."`
 	Version     int64             `json:"version,omitzero" min:"1" doc:"Read-only. Every change of the pool increments it."`
+	Source      *Source           `json:"source,omitzero" doc:"Read-only. The commit of a repository that the pool is of."`
 }
 
 // FullName returns "namespace/name".

@@ -28,6 +28,7 @@ type Channel struct {
 	Paused      bool              `json:"paused,omitzero" doc:"Nothing is sent, and events are not kept for later."`
 	UID         ID                `json:"uid,omitzero" doc:"Read-only. The identity of the channel."`
 	Version     int64             `json:"version,omitzero" min:"1" doc:"Read-only. Every change of the channel increments it."`
+	Source      *Source           `json:"source,omitzero" doc:"Read-only. The commit of a repository that the channel is of."`
 }
 
 // FullName returns "namespace/name".

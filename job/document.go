@@ -127,12 +127,22 @@ func (d Document) UID() ID { return *d.head().uid }
 // an empty one of its [Kind] if it has none.
 func (d *Document) Content() any { return d.body().Addr().Interface() }
 
-// Bare returns a copy of the document without the server's additions: identity, version and
-// status.
+// Bare returns a copy of the document without the server's additions: identity, version,
+// status and source.
 func (d Document) Bare() Document { return d.As(ID{}, 0) }
 
+// From returns the commit of a repository that a document other than a job is of, nil for none.
+func (d Document) From() *Source { return *d.head().source }
+
+// CameFrom returns a copy of a document other than a job that is of a commit, nil for none.
+func (d Document) CameFrom(from *Source) Document {
+	d = d.As(d.UID(), d.Version())
+	*d.head().source = from
+	return d
+}
+
 // As returns a copy of the document with its [Kind] and another identity and version, and
-// without status.
+// without status and source.
 func (d Document) As(uid ID, version int64) Document {
 	d.Kind = d.kind()
 	switch {
@@ -160,7 +170,7 @@ func (d Document) As(uid ID, version int64) Document {
 		d.Executors = &e
 	}
 	h := d.head()
-	*h.uid, *h.version = uid, version
+	*h.uid, *h.version, *h.source = uid, version, nil
 	return d
 }
 
@@ -170,26 +180,27 @@ type head struct {
 	name      *string
 	uid       *ID
 	version   *int64
+	source    **Source // of kinds without status
 }
 
 func (d Document) head() head {
 	switch {
 	case d.Job != nil:
-		return head{&d.Job.Namespace, &d.Job.Name, &d.Job.UID, &d.Job.Version}
+		return head{&d.Job.Namespace, &d.Job.Name, &d.Job.UID, &d.Job.Version, new(*Source)}
 	case d.Calendar != nil:
-		return head{&d.Calendar.Namespace, &d.Calendar.Name, &d.Calendar.UID, &d.Calendar.Version}
+		return head{&d.Calendar.Namespace, &d.Calendar.Name, &d.Calendar.UID, &d.Calendar.Version, &d.Calendar.Source}
 	case d.Pool != nil:
-		return head{&d.Pool.Namespace, &d.Pool.Name, &d.Pool.UID, &d.Pool.Version}
+		return head{&d.Pool.Namespace, &d.Pool.Name, &d.Pool.UID, &d.Pool.Version, &d.Pool.Source}
 	case d.Window != nil:
-		return head{&d.Window.Namespace, &d.Window.Name, &d.Window.UID, &d.Window.Version}
+		return head{&d.Window.Namespace, &d.Window.Name, &d.Window.UID, &d.Window.Version, &d.Window.Source}
 	case d.Channel != nil:
-		return head{&d.Channel.Namespace, &d.Channel.Name, &d.Channel.UID, &d.Channel.Version}
+		return head{&d.Channel.Namespace, &d.Channel.Name, &d.Channel.UID, &d.Channel.Version, &d.Channel.Source}
 	case d.Hook != nil:
-		return head{&d.Hook.Namespace, &d.Hook.Name, &d.Hook.UID, &d.Hook.Version}
+		return head{&d.Hook.Namespace, &d.Hook.Name, &d.Hook.UID, &d.Hook.Version, &d.Hook.Source}
 	case d.Executors != nil:
-		return head{&d.Executors.Namespace, &d.Executors.Name, &d.Executors.UID, &d.Executors.Version}
+		return head{&d.Executors.Namespace, &d.Executors.Name, &d.Executors.UID, &d.Executors.Version, &d.Executors.Source}
 	}
-	return head{new(string), new(string), new(ID), new(int64)}
+	return head{new(string), new(string), new(ID), new(int64), new(*Source)}
 }
 
 // Says reports whether a document that was read from text has a top-level field, even a

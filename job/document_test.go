@@ -6,7 +6,7 @@ func TestABareDocumentHasNothingOfTheServer(t *testing.T) {
 	uid := ID{1}
 	tests := []struct{ kept, bare Document }{
 		{Document{Job: &Job{Name: "a", UID: uid, Version: 3, Status: &Status{}}}, Document{Job: &Job{Name: "a"}}},
-		{Document{Calendar: &Calendar{Name: "b", UID: uid, Version: 3}}, Document{Calendar: &Calendar{Name: "b"}}},
+		{Document{Calendar: &Calendar{Name: "b", UID: uid, Version: 3, Source: &Source{URL: "x"}}}, Document{Calendar: &Calendar{Name: "b"}}},
 		{Document{Pool: &Pool{Name: "c", UID: uid, Version: 3}}, Document{Pool: &Pool{Name: "c"}}},
 	}
 	for _, tt := range tests {

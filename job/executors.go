@@ -21,6 +21,7 @@ type Executors struct {
 	Token     string            `json:"token,omitzero" max:"64" doc:"The name of a secret in the namespace: the access token of the group alone, which its executors show and are shown. Default: those of xxl.tokens."`
 	UID       ID                `json:"uid,omitzero" doc:"Read-only. The identity of the document."`
 	Version   int64             `json:"version,omitzero" min:"1" doc:"Read-only. Every change of the document increments it."`
+	Source    *Source           `json:"source,omitzero" doc:"Read-only. The commit of a repository that the document is of."`
 }
 
 // FullName returns "namespace/name".

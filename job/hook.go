@@ -23,6 +23,7 @@ type Hook struct {
 	Paused      bool              `json:"paused,omitzero" doc:"Calls start nothing."`
 	UID         ID                `json:"uid,omitzero" doc:"Read-only. The identity of the hook, which its address contains."`
 	Version     int64             `json:"version,omitzero" min:"1" doc:"Read-only. Every change of the hook increments it."`
+	Source      *Source           `json:"source,omitzero" doc:"Read-only. The commit of a repository that the hook is of."`
 }
 
 // FullName returns "namespace/name".

@@ -68,14 +68,15 @@ type Status struct {
 	Source *Source `json:"source,omitzero" doc:"The commit of a repository that the job is of."`
 }
 
-// Source is the commit of a repository that a job is of.
+// Source is the commit of a repository that a document is of.
 type Source struct {
 	URL     string `json:"url,omitzero" doc:"The address of the repository."`
 	Branch  string `json:"branch,omitzero" doc:"The branch, if it is not the default one."`
 	Commit  string `json:"commit,omitzero" doc:"The hash of the commit."`
 	File    string `json:"file,omitzero" doc:"The file in the repository."`
 	Version int64  `json:"version,omitzero" min:"1" max:"1000000000000" doc:"The version of the job that the commit has."`
-	Edited  bool   `json:"edited,omitzero" doc:"Whether the job says something else by now: the next commit sets it back."`
+	Edited  bool   `json:"edited,omitzero" doc:"Whether the document says something else by now: the next commit sets it back."`
+	Diff    string `json:"diff,omitzero" doc:"How an edited document differs from the commit. That of a job is in its revisions."`
 }
 
 // JobState reports whether a job can fall due.

@@ -42,7 +42,7 @@ func apart(a, b reflect.Value) iter.Seq[*field] {
 		for _, f := range fieldsOf(a.Type()) {
 			x, y := f.of(a), f.of(b)
 			switch f.name {
-			case "uid", "version", "status":
+			case "uid", "version", "status", "source":
 				continue
 			case "namespace":
 				if namespaceOf(x.String()) == namespaceOf(y.String()) {

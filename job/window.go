@@ -21,6 +21,7 @@ type Window struct {
 	Closed      time.Time         `json:"closed,omitzero" doc:"The window was closed by hand at this instant: an opening that began before is over. belfry window close sets it."`
 	UID         ID                `json:"uid,omitzero" doc:"Read-only. The identity of the window."`
 	Version     int64             `json:"version,omitzero" min:"1" doc:"Read-only. Every change of the window increments it."`
+	Source      *Source           `json:"source,omitzero" doc:"Read-only. The commit of a repository that the window is of."`
 }
 
 // FullName returns "namespace/name".

@@ -36,8 +36,16 @@ func (h *Handler) filled() work { return h }
 func (h *Handler) expand(visitor, *path) work { return h }
 
 func (h *Handler) check(v *validator, _ *Job, run *path) {
-	v.refuse(!handlerPattern.MatchString(h.Name), run.at("handler.name"), phrase.NotHandlerName.Of(quote(h.Name)),
+	v.refuse(!IsHandlerName(h.Name), run.at("handler.name"), phrase.NotHandlerName.Of(quote(h.Name)),
 		phrase.HandlerForm)
 }
+
+// IsHandlerName reports whether a job can name a handler so.
+func IsHandlerName(name string) bool {
+	return len(name) <= handlerNameMax && handlerPattern.MatchString(name)
+}
+
+// handlerNameMax is the longest name of a handler, as its field has it.
+const handlerNameMax = 256
 
 var handlerPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/-]*$`)

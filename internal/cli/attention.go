@@ -35,9 +35,9 @@ func newAttentionList(env Env, use, short string) *cobra.Command {
 are due and do not start or take much longer than usual, jobs that were paused after
 failures, jobs that no live node may run, silent nodes, nodes whose clock is off,
 warnings of nodes about their settings, channels that do not deliver, and repositories
-whose last commit has a mistake. Jobs that fail with the same error stand below the worst
-of them. At most 100 things are shown, what is snoozed last. The commands below mark them
-for other people.
+that are not reached or whose last commit has a mistake. Jobs that fail with the same error
+stand below the worst of them. At most 100 things are shown, what is snoozed last. The
+commands below mark them for other people.
 
 The exit code is 0 whatever is found.`,
 		Example: "belfry attention\nbelfry attention -n shop\nbelfry attention -o json",

@@ -76,7 +76,7 @@ var eventKinds = []string{
 	"window", "window.create", "window.change", "window.delete",
 	"channel", "channel.create", "channel.change", "channel.delete",
 	"hook", "hook.create", "hook.change", "hook.delete", "hook.ignore", "hook.refuse", "hook.repeat",
-	"source", "source.apply", "source.refuse",
+	"source", "source.apply", "source.lose", "source.reach", "source.refuse",
 	"executors", "executors.create", "executors.change", "executors.delete",
 	"secret", "secret.create", "secret.change", "secret.delete",
 	"token", "token.create", "token.replace", "token.join", "token.revoke",

@@ -21,6 +21,9 @@ func printHelp(env Env, cmd *cobra.Command) error {
 	usage := cmd.UseLine()
 	if cmd.HasSubCommands() {
 		usage = cmd.CommandPath() + " COMMAND [flags]"
+		if strings.Contains(cmd.Use, " ") { // it does something alone as well
+			usage = cmd.UseLine() + "\n  " + usage
+		}
 	}
 	fmt.Fprintf(&b, "\n%s\n  %s\n", s.strong("Usage:"), usage)
 

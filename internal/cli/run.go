@@ -284,6 +284,7 @@ func cancelAll(ctx context.Context, server *remote, which *selection, reason, ou
 type waiting struct {
 	connection config.Asked
 	key        string
+	made       string // what a run is for the command if that is not "created"
 	wait, logs bool
 	timeout    job.Duration
 	output     string
@@ -362,6 +363,9 @@ belfry job run -l team=a`,
 			if quiet != 0 {
 				request.Debounce = &client.Sameness{For: quiet, By: by}
 			}
+			if unique != 0 || quiet != 0 {
+				ask.made = "stands for this command" // an earlier one may have created it
+			}
 			run := func(ctx context.Context, name jobName, key string) (client.Run, error) {
 				return server.RunJob(ctx, name.namespace, name.name, request, key)
 			}
@@ -409,7 +413,7 @@ func runAll(ctx context.Context, server *remote, names []jobName, ask waiting, r
 	}
 	return showList(server.env, ask.output, runs, "", func(r client.Run) string { return r.ID.String() }, func(w io.Writer) {
 		for i := range runs {
-			fmt.Fprintf(w, "run %s of %s created\n", runs[i].ID, jobAndShard(&runs[i]))
+			fmt.Fprintf(w, "run %s of %s %s\n", runs[i].ID, jobAndShard(&runs[i]), cmp.Or(ask.made, "created"))
 		}
 	})
 }
@@ -487,7 +491,7 @@ func (r *remote) once(ctx context.Context, key string, make func(ctx context.Con
 func showMade(ctx context.Context, server *remote, ask waiting, run client.Run) error {
 	if !ask.wait && !ask.logs {
 		return showOne(server.env, ask.output, run, run.ID.String(), func(w io.Writer) {
-			fmt.Fprintf(w, "run %s of %s created\n", run.ID, jobAndShard(&run))
+			fmt.Fprintf(w, "run %s of %s %s\n", run.ID, jobAndShard(&run), cmp.Or(ask.made, "created"))
 			for _, other := range run.Others {
 				fmt.Fprintf(w, "run %s\n", other)
 			}

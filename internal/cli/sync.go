@@ -33,6 +33,9 @@ const (
 	gitTokenMax = 1024
 	// statusTextMax is the longest description of a commit status at GitHub, in characters.
 	statusTextMax = 140
+	// unreachedAfter is how long a repository is not reached before the server shows it: providers and networks
+	// restart within that, and jobs are no less current than without a new commit.
+	unreachedAfter = 10 * time.Minute
 	// mistakeMax is the longest mistake that a server takes, in characters: of three bytes they are within its bound.
 	mistakeMax = 600
 )
@@ -56,8 +59,8 @@ func newSync(env Env) *cobra.Command {
 		Short: "Follow the job files of a git repository",
 		Long: `Follow the job files of a git repository: fetch a branch each minute with the git of this
 machine, and apply the files of each new commit, as belfry apply --watch does for a folder.
-If a commit has a mistake, or the repository is not reached, it says so and the jobs stay
-as the last good commit had them. It deletes without asking if --prune is given, and
+If a commit has a mistake, or the repository is not reached for 10 minutes, belfry attention
+shows it and the jobs stay as the last good commit had them. It deletes without asking if --prune is given, and
 leaves alone what is changed on the server until the next commit.
 
 A token for https is in BELFRY_GIT_TOKEN or the file of --git-token-file. ssh uses the key
@@ -113,18 +116,23 @@ func followRepository(cmd *cobra.Command, env Env, ask syncFlags, address string
 	if err != nil {
 		return err
 	}
-	look, mistakes := ask.lookAt(env, repository, server.namespace), shownMistakes{server: server}
+	look, problems := ask.lookAt(env, repository, server.namespace), shownProblems{server: server}
+	from := client.Apply{Documents: []client.Document{}, Owner: ask.owner, Source: &client.Commit{URL: repository.Address.String(), Branch: repository.Branch}}
 	following := following{
 		look: func(ctx context.Context) reading {
-			_ = mistakes.showOwed(ctx) // it was said when it failed first
-			return look(ctx)
+			_ = problems.showOwed(ctx) // it was said when it failed first
+			r := look(ctx)
+			if !ask.once && ctx.Err() == nil { // the caller of --once sees its failure
+				problems.showReach(ctx, from, &r)
+			}
+			return r
 		},
 		every: time.Duration(ask.every), hurry: hurry,
 		ended: func(r *reading, applied client.Applied, err error) {
 			if failed := ask.writeStatus(env, r, applied, err); failed != nil {
 				env.tell("%v\n", failed)
 			}
-			mistakes.show(ctx, r, err)
+			problems.show(ctx, r, err)
 		},
 	}
 	if ask.once {
@@ -260,35 +268,82 @@ func (r *reading) readBelow(env Env, dir string, ask *sources, namespace string)
 	r.read(env, ask, namespace)
 }
 
-// shownMistakes shows at a server why a commit is not applied.
-type shownMistakes struct {
+// shownProblems shows at a server why a commit is not applied, and that the repository is not reached.
+type shownProblems struct {
 	server *remote
-	owed   *client.Apply // the server has not answered to it yet
+	// owed are about the last commit and about the way to the repository: nil, or not answered by the server yet.
+	owed [2]*client.Apply
+	// away is since when the repository is not reached, and shown the reason that the server shows, "" for none.
+	away  time.Time
+	shown string
 }
 
+const aboutCommit, aboutReach = 0, 1 // in owed
+
 // show shows how an attempt to apply failed, unless the server itself is the cause.
-func (m *shownMistakes) show(ctx context.Context, r *reading, err error) {
-	if m.owed = nil; err == nil || isOfServer(err) {
+func (m *shownProblems) show(ctx context.Context, r *reading, err error) {
+	if m.owed[aboutCommit] = nil; err == nil || isOfServer(err) {
 		return
 	}
 	from := *r.request.Source
 	from.Files, from.Mistake = nil, shortened(r.mistake(err), mistakeMax)
-	m.owed = &client.Apply{Documents: []client.Document{}, Owner: r.request.Owner, Source: &from}
+	m.owed[aboutCommit] = &client.Apply{Documents: []client.Document{}, Owner: r.request.Owner, Source: &from}
+	m.sendOwed(ctx)
+}
+
+// showReach shows a repository that is not reached for long, until it is reached again.
+func (m *shownProblems) showReach(ctx context.Context, about client.Apply, r *reading) {
+	from := *about.Source
+	switch now := m.server.env.Now(); {
+	case !r.absent && m.shown == "":
+		m.away = time.Time{}
+		return
+	case !r.absent:
+		from.Commit, from.Reached = r.commit.Hash, true
+		m.away, m.shown = time.Time{}, ""
+	default:
+		if m.away.IsZero() {
+			m.away = now
+		}
+		why := shortened(asFailure(r.err).Error(), mistakeMax)
+		if now.Sub(m.away) < unreachedAfter || withoutDigits(why) == withoutDigits(m.shown) {
+			return
+		}
+		from.Unreached, m.shown = why, why
+	}
+	about.Source = &from
+	m.owed[aboutReach] = &about
+	m.sendOwed(ctx)
+}
+
+// withoutDigits is the same for messages that differ in milliseconds or ports: each change is in the audit.
+func withoutDigits(text string) string {
+	return strings.Map(func(r rune) rune {
+		if '0' <= r && r <= '9' {
+			return -1
+		}
+		return r
+	}, text)
+}
+
+func (m *shownProblems) sendOwed(ctx context.Context) {
 	if err := m.showOwed(ctx); err != nil {
-		m.server.env.tell("the server does not show the mistake yet: %v\n", err)
+		m.server.env.tell("the server does not show the problem yet: %v\n", err)
 	}
 }
 
 // showOwed repeats what the server has not answered to.
-func (m *shownMistakes) showOwed(ctx context.Context) error {
-	if m.owed == nil {
-		return nil
+func (m *shownProblems) showOwed(ctx context.Context) error {
+	for i, request := range m.owed {
+		if request == nil {
+			continue
+		}
+		if _, err := m.server.Apply(ctx, *request); err != nil {
+			return err
+		}
+		m.owed[i] = nil
 	}
-	_, err := m.server.Apply(ctx, *m.owed)
-	if err == nil {
-		m.owed = nil
-	}
-	return err
+	return nil
 }
 
 // isOfServer reports whether an attempt failed at the server, and not by a mistake in the commit.

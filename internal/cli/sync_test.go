@@ -118,11 +118,11 @@ func TestAMistakeIsShownWhenTheServerIsBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := shownMistakes{server: to}
+	m := shownProblems{server: to}
 	r := commitReading("one", "name: a\nx: 1\n")
 	r.request.Owner, r.request.Source = "git", &client.Commit{URL: "https://git.example.com/x", Commit: "one", Files: []string{"a.yaml"}}
 	m.show(t.Context(), &r, failed("1 mistake"))
-	if !strings.Contains(log.String(), "does not show the mistake yet") || m.showOwed(t.Context()) == nil {
+	if !strings.Contains(log.String(), "does not show the problem yet") || m.showOwed(t.Context()) == nil {
 		t.Errorf("without a server it says %q", log.String())
 	}
 	server.fail(0)
@@ -138,6 +138,65 @@ func TestAMistakeIsShownWhenTheServerIsBack(t *testing.T) {
 	m.show(t.Context(), &r, nil)
 	if len(server.taken) != 1 {
 		t.Error("a failure of the server is a mistake of the commit")
+	}
+}
+
+func TestARepositoryOutOfReachIsShownUntilItIsReached(t *testing.T) {
+	var server applies
+	web := httptest.NewServer(&server)
+	defer web.Close()
+	now, log := time.Unix(1e9, 0), logtest.Log{}
+	getenv := func(name string) string {
+		return map[string]string{"BELFRY_SERVER": web.URL, "BELFRY_TOKEN": "x"}[name]
+	}
+	to, err := connect(Env{Stderr: &log, Getenv: getenv, Now: func() time.Time { return now }}, config.Asked{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := shownProblems{server: to}
+	about := client.Apply{Documents: []client.Document{}, Owner: "git", Source: &client.Commit{URL: "https://git.example.com/x"}}
+	away := func(why string) reading { return reading{err: errors.New(why), absent: true} }
+	here := commitReading("one", "name: a\n"+watchedJob)
+	here.commit.Hash = "abcdef0"
+	for _, c := range []struct {
+		after time.Duration
+		r     reading
+		taken int // by the server so far
+	}{
+		{0, here, 0},
+		{time.Minute, away("no route"), 0},
+		{unreachedAfter - time.Second, away("no route"), 0},
+		{time.Second, away("no route"), 1},
+		{time.Hour, away("no route"), 1},
+		{time.Minute, away("no route after 5 ms"), 2},
+		{time.Minute, away("no route after 17 ms"), 2},
+		{time.Minute, here, 3},
+		{time.Minute, here, 3},
+		{time.Minute, away("no route"), 3},
+		{time.Minute, here, 3}, // a short gap is no problem
+		{unreachedAfter - time.Second, away("no route"), 3},
+	} {
+		now = now.Add(c.after)
+		m.showReach(t.Context(), about, &c.r)
+		if len(server.taken) != c.taken {
+			t.Fatalf("%v later, %v, the server has been told %d times, want %d", c.after, c.r.err, len(server.taken), c.taken)
+		}
+	}
+	if s := server.taken; s[0].Source.Unreached != "no route" || s[0].Source.Commit != "" || s[0].Prune || s[1].Source.Unreached != "no route after 5 ms" || !s[2].Source.Reached || s[2].Source.Commit != "abcdef0" {
+		t.Errorf("the server takes %+v, %+v and %+v", s[0].Source, s[1].Source, s[2].Source)
+	}
+	server.fail(http.StatusServiceUnavailable)
+	lost := away("no route")
+	for range 2 {
+		now = now.Add(unreachedAfter)
+		m.showReach(t.Context(), about, &lost)
+	}
+	if !strings.Contains(log.String(), "does not show the problem yet") || len(server.taken) != 3 {
+		t.Errorf("without a server it says %q", log.String())
+	}
+	server.fail(0)
+	if err := m.showOwed(t.Context()); err != nil || len(server.taken) != 4 {
+		t.Errorf("the server is told %d times (%v)", len(server.taken), err)
 	}
 }
 

@@ -154,3 +154,48 @@ func plant(dir, interpreter, name, file, old, mistaken string) ([]string, error)
 	wrong, _ := play(chosen[0], []string{interpreter, filepath.Join(dir, "conformance.py")}, options{patience: 15 * time.Second})
 	return wrong, nil
 }
+
+// A package that people read before they trust it stays as long as an evening.
+const sdkLinesMax = 800
+
+func TestThePackagesStayShort(t *testing.T) {
+	for language, pattern := range map[string]string{"Python": "../../sdk/python/belfry/*.py", "TypeScript": "../../sdk/typescript/*.js"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil || len(files) < 4 {
+			t.Fatalf("%s: %v (%v)", pattern, files, err)
+		}
+		lines := 0
+		for _, name := range files {
+			if filepath.Base(name) == "conformance.js" {
+				continue // a test
+			}
+			text, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			lines += codeLines(string(text))
+		}
+		if lines < 400 || lines > sdkLinesMax {
+			t.Errorf("the package for %s has %d lines of code, want 400 to %d", language, lines, sdkLinesMax)
+		}
+	}
+}
+
+// codeLines counts lines of Python or JavaScript that are neither blank nor comments.
+func codeLines(text string) (n int) {
+	const quotes = `"""`
+	isDoc := false
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		switch {
+		case isDoc:
+			isDoc = !strings.HasSuffix(line, quotes)
+		case strings.HasPrefix(line, quotes):
+			isDoc = line == quotes || !strings.HasSuffix(line, quotes)
+		case line == "", strings.HasPrefix(line, "#"), strings.HasPrefix(line, "//"), strings.HasPrefix(line, "*"), strings.HasPrefix(line, "/*"):
+		default:
+			n++
+		}
+	}
+	return n
+}

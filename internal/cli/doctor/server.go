@@ -70,9 +70,9 @@ func barredJobs(ctx context.Context, server *Server) Finding {
 	return f
 }
 
-// repositories names those whose last commit was not applied.
+// repositories names those that are not reached, or whose last commit was not applied.
 func repositories(ctx context.Context, server *Server) Finding {
-	f := Finding{Check: "repositories", Status: Well, Found: "each that is followed has its last commit applied"}
+	f := Finding{Check: "repositories", Status: Well, Found: "each that is followed is reached, and has its last commit applied"}
 	page, err := server.Attention(ctx, "")
 	if err != nil {
 		f.Status, f.Found = Note, "not checked: "+server.Refused(err).Error()
@@ -80,7 +80,7 @@ func repositories(ctx context.Context, server *Server) Finding {
 	}
 	for i := range page.Items {
 		if a := &page.Items[i]; a.Kind == client.AttentionSource {
-			f.Status, f.Found, f.Do = Wrong, a.Text, "correct the file in the repository: the next commit is applied as a whole"
+			f.Status, f.Found, f.Do = Wrong, a.Text, "correct the file in the repository, or its address, key or network where belfry sync runs"
 			return f
 		}
 	}

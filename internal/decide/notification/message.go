@@ -195,7 +195,7 @@ var words = map[job.Notice][2]string{
 	job.NoticeNodeLost:  {"is silent", "is back"},
 	job.NoticeDisk:      {"has little disk space left", "has disk space again"},
 	job.NoticeHistory:   {"is away", "is back"},
-	job.NoticeSource:    {"has a commit with a mistake", "has a valid commit again"},
+	job.NoticeSource:    {"cannot be applied", "is applied again"},
 }
 
 func (is *Item) line(c *job.Channel) Line {

@@ -116,6 +116,11 @@ func (s *Workers) Join(ctx context.Context, who service.Caller, request wire.Joi
 	if request.Only && len(request.Handlers) == 0 {
 		return wire.Joined{}, service.WrongField("handlers", phrase.NoHandlers)
 	}
+	for i, name := range request.Handlers { // of belfry worker they are also marks, which no job names
+		if request.Only && !job.IsHandlerName(name) {
+			return wire.Joined{}, service.WrongField(fmt.Sprintf("handlers[%d]", i), phrase.NotHandlerName.Of(phrase.Quoted(name)), phrase.HandlerForm)
+		}
+	}
 	if _, err := s.sessionOf(ctx, who, request.Session); err != nil && !errors.Is(err, store.ErrSessionOver) {
 		return wire.Joined{}, err
 	}

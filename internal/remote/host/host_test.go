@@ -3,6 +3,7 @@ package host
 import (
 	"crypto/rand"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -95,6 +96,26 @@ func TestTheWorkersOfATokenAreBounded(t *testing.T) {
 	}
 	if err := join(service.Caller{Name: "other", Role: store.RoleRemote, Token: store.TokenHash{2}}, newID(t)); err != nil {
 		t.Errorf("a worker with another token: %v", err)
+	}
+}
+
+func TestHandlersThatNoJobCanNameAreRefused(t *testing.T) {
+	s := memory.New(memory.Options{Now: time.Now})
+	workers := New(Config{Store: s, Tokens: auth.New(s, nil), Now: time.Now})
+	who := service.Caller{Name: "edge", Role: store.RoleRemote, Token: store.TokenHash{1}}
+	for _, c := range []struct {
+		only bool
+		name string
+		ok   bool
+	}{
+		{true, "mail/send_1", true}, {true, "发邮件", false}, {true, "", false}, {true, strings.Repeat("x", 257), false}, {false, job.ContainerHandler, true},
+	} {
+		_, err := workers.Join(t.Context(), who, wire.Join{
+			Session: newID(t), Node: "n", Machine: "m", Capacity: 1, Oldest: wire.Oldest, Newest: wire.Newest, Only: c.only, Handlers: []string{"good", c.name},
+		})
+		if (err == nil) != c.ok || err != nil && (len(service.ErrorOf(err).Errors) != 1 || service.ErrorOf(err).Errors[0].Path != "handlers[1]") {
+			t.Errorf("a worker with the handler %q: %+v", c.name, err)
+		}
 	}
 }
 

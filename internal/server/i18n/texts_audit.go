@@ -65,6 +65,8 @@ var auditTexts = []text{
 	{"action.hook.ignore", "did not start a run by", "未触发运行"},
 	{"action.hook.refuse", "could not start a run by", "触发运行失败"},
 	{"action.source.apply", "applied a commit to the jobs of", "应用提交："},
+	{"action.source.lose", "does not reach the repository of", "无法访问仓库，所有者："},
+	{"action.source.reach", "reaches again the repository of", "已能重新访问仓库，所有者："},
 	{"action.source.refuse", "did not apply a commit to the jobs of", "未应用提交："},
 	{"action.hook.repeat", "had started a run before by", "此前已触发运行"},
 	{"action.calendar.create", "created the calendar", "创建日历"},

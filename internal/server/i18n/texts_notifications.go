@@ -49,7 +49,7 @@ var notificationsTexts = []text{
 	{"notice.approval", "waits for a person", "等待人工审批"},
 	{"notice.node_lost", "node lost", "节点失联"},
 	{"notice.history_away", "history away", "历史存储不可用"},
-	{"notice.source", "mistake in a commit", "提交有错误"},
+	{"notice.source", "repository not applied", "仓库未应用"},
 
 	{"channel.new", "New channel", "新建渠道"},
 	{"channel.title", "Channel {name}", "渠道 {name}"},

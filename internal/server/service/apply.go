@@ -90,8 +90,8 @@ func (d *Documents) Apply(ctx context.Context, who Caller, request client.Apply)
 		if err := d.checkSource(ctx, who, &request); err != nil {
 			return client.Applied{}, err
 		}
-		if request.Source.Mistake != "" {
-			return client.Applied{DryRun: request.DryRun, Results: []client.ApplyResult{}}, d.mistaken(ctx, who, &request)
+		if isToldOnly(request.Source) {
+			return client.Applied{DryRun: request.DryRun, Results: []client.ApplyResult{}}, d.told(ctx, who, &request)
 		}
 	}
 	const many = 100 // the fewest documents for it

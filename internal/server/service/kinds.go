@@ -15,6 +15,7 @@ import (
 // kindStore is the part of a store that documents other than jobs use.
 type kindStore interface {
 	store.Documents
+	noteLister
 	PutConsumer(ctx context.Context, c store.Consumer) error
 }
 
@@ -44,15 +45,26 @@ func (s *KindDocuments) List(ctx context.Context, who Caller, namespace string) 
 		return nil, err
 	}
 	all, err := s.store.Documents(ctx, s.kind)
-	if err != nil || of == nil {
-		return all, err
+	if err != nil {
+		return nil, err
 	}
-	return slices.DeleteFunc(all, func(d job.Document) bool { return !of.hasObject(d.FullName()) }), nil
+	if of != nil {
+		all = slices.DeleteFunc(all, func(d job.Document) bool { return !of.hasObject(d.FullName()) })
+	}
+	return withSources(ctx, s.store, all)
 }
 
 // Get returns a document.
 func (s *KindDocuments) Get(ctx context.Context, who Caller, name Name) (job.Document, error) {
-	return s.find(ctx, who, Read, name)
+	d, err := s.find(ctx, who, Read, name)
+	if err != nil {
+		return job.Document{}, err
+	}
+	shown, err := withSources(ctx, s.store, []job.Document{d})
+	if err != nil {
+		return job.Document{}, err
+	}
+	return shown[0], nil
 }
 
 func (s *KindDocuments) find(ctx context.Context, who Caller, r Right, name Name) (job.Document, error) {

@@ -26,7 +26,7 @@ func (s *Attention) Lasting(ctx context.Context, who Caller) (notification.Lasti
 	if err != nil {
 		return l, err
 	}
-	for _, find := range []func(context.Context, *notification.Lasting, time.Time) error{s.lostNodes, s.wrongCommits, s.lateRuns, s.slowRuns, s.pausedJobs, s.approvals} {
+	for _, find := range []func(context.Context, *notification.Lasting, time.Time) error{s.lostNodes, s.staleSources, s.lateRuns, s.slowRuns, s.pausedJobs, s.approvals} {
 		if err := find(ctx, &l, now); err != nil {
 			return l, err
 		}
@@ -62,12 +62,12 @@ func (s *Attention) lostNodes(ctx context.Context, l *notification.Lasting, _ ti
 	return nil
 }
 
-// wrongCommits finds repositories whose last commit was not applied.
-func (s *Attention) wrongCommits(ctx context.Context, l *notification.Lasting, _ time.Time) error {
+// staleSources finds repositories that are not reached, or whose last commit was not applied.
+func (s *Attention) staleSources(ctx context.Context, l *notification.Lasting, _ time.Time) error {
 	sources, err := s.wrongSources(ctx)
 	for i := range sources {
-		is := &sources[i]
-		l.Events = append(l.Events, notification.Event{Kind: job.NoticeSource, Owner: is.Owner, Time: is.Since, Text: reason.Say(is.why())})
+		since, why := sources[i].problem()
+		l.Events = append(l.Events, notification.Event{Kind: job.NoticeSource, Owner: sources[i].Owner, Time: since, Text: reason.Say(why)})
 	}
 	l.Whole = append(l.Whole, job.NoticeSource)
 	return err

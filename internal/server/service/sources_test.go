@@ -3,6 +3,7 @@ package service
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -239,12 +240,76 @@ func TestAMistakeOfACommitNeedsAttention(t *testing.T) {
 	}
 }
 
+func TestARepositoryOutOfReachNeedsAttention(t *testing.T) {
+	b := newBench(t)
+	s := b.serviceOn(Config{})
+	tell := func(hash string, change func(*client.Commit)) {
+		t.Helper()
+		r := commit(hash, "")
+		change(r.Source)
+		if applied, err := s.Documents.Apply(t.Context(), admin, r); err != nil || len(applied.Results) != 0 {
+			t.Fatalf("it is answered with %+v, %v", applied, err)
+		}
+	}
+	shows := func(want ...string) {
+		t.Helper()
+		list, err := s.Attention.List(t.Context(), admin, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := s.Attention.Lasting(t.Context(), admin)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got, told []string
+		for _, a := range list {
+			got = append(got, a.Text)
+		}
+		for _, e := range l.Events {
+			told = append(told, e.Text.String())
+		}
+		if !slices.Equal(got, want) || !slices.Equal(told, want) {
+			t.Errorf("what needs attention is %q, channels hear %q, want %q", got, told, want)
+		}
+	}
+	lost := func(c *client.Commit) { c.Unreached = "no route" }
+	reached := func(c *client.Commit) { c.Reached = true }
+	tell("", lost) // it was never reached
+	shows("the repository https://git.example.com/jobs is not reached: no route")
+	if _, err := s.Documents.Apply(t.Context(), admin, commit(commitOne, "", "a", "true")); err != nil {
+		t.Fatal(err)
+	}
+	shows()
+	tell(commitTwo, func(c *client.Commit) { c.Mistake = "a mistake" })
+	tell("", lost)
+	tell("", lost)
+	shows("the repository https://git.example.com/jobs is not reached, and the jobs stay as of 1111111: no route")
+	if got := sourceShown(t, s, "a"); got == nil || got.Commit != commitOne {
+		t.Errorf("meanwhile the job is from %+v", got)
+	}
+	tell(commitTwo, reached)
+	tell(commitTwo, reached)
+	shows("commit 2222222 of https://git.example.com/jobs is not applied, and the jobs stay as of 1111111: a mistake")
+	tell("", lost)
+	tell(commitTwo, func(c *client.Commit) { c.Mistake = "another mistake" }) // of a commit that is new when it is reached
+	shows("commit 2222222 of https://git.example.com/jobs is not applied, and the jobs stay as of 1111111: another mistake")
+	audit, err := s.Audit.List(t.Context(), admin, client.AuditQuery{Object: "git", Action: "source"})
+	var actions []string
+	for _, r := range audit.Items {
+		actions = append(actions, r.Action)
+	}
+	if want := []string{"source.refuse", "source.lose", "source.reach", "source.lose", "source.refuse", "source.apply", "source.lose"}; err != nil || !slices.Equal(actions, want) {
+		t.Errorf("the audit has %q, want %q (%v)", actions, want, err)
+	}
+}
+
 func TestSourcesThatCannotBeAreRefused(t *testing.T) {
 	b := newBench(t)
 	s := b.serviceOn(Config{})
 	for want, change := range map[string]func(*client.Apply){
-		"owner":        func(r *client.Apply) { r.Owner, r.Prune = "", false },
-		"source.files": func(r *client.Apply) { r.Source.Files = append(r.Source.Files, "x") },
+		"owner":         func(r *client.Apply) { r.Owner, r.Prune = "", false },
+		"source.commit": func(r *client.Apply) { r.Source.Commit = "" },
+		"source.files":  func(r *client.Apply) { r.Source.Files = append(r.Source.Files, "x") },
 	} {
 		r := commit(commitOne, "", "a", "true")
 		change(&r)
@@ -272,5 +337,56 @@ func TestSourcesThatCannotBeAreRefused(t *testing.T) {
 	}
 	if got := sourceShown(t, s, "job-with-a-name-of-some-length-0007"); got == nil || got.Commit != commitOne || got.File != "" || got.Edited {
 		t.Errorf("a job of many is from %+v", got)
+	}
+}
+
+func TestOtherDocumentsShowTheCommitTheyAreOf(t *testing.T) {
+	b := newBench(t)
+	s := b.serviceOn(Config{})
+	days := func(day string) client.Document {
+		return client.Document{RawMessage: fmt.Appendf(nil, `{"kind": "calendar", "name": "holidays", "calendar": {"include": [%q]}}`, day)}
+	}
+	apply := func(r client.Apply) client.Applied {
+		t.Helper()
+		applied, err := s.Documents.Apply(t.Context(), admin, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return applied
+	}
+	shown := func() *job.Source {
+		t.Helper()
+		list, err := s.Calendars.List(t.Context(), admin, "")
+		if err != nil || len(list) != 1 {
+			t.Fatal(list, err)
+		}
+		one, err := s.Calendars.Get(t.Context(), admin, Name{"default", "holidays"})
+		if err != nil || !reflect.DeepEqual(one.From(), list[0].From()) {
+			t.Errorf("alone it is from %+v, in a list from %+v (%v)", one.From(), list[0].From(), err)
+		}
+		return list[0].From()
+	}
+	of := commit(commitOne, "", "a", "true")
+	of.Documents, of.Source.Files = append(of.Documents, days("2026-10-01")), append(of.Source.Files, "shared.yaml")
+	apply(of)
+	want := job.Source{URL: "https://git.example.com/jobs", Commit: commitOne, File: "shared.yaml"}
+	if got := shown(); got == nil || *got != want {
+		t.Errorf("the calendar is from %+v, want %+v", got, want)
+	}
+	byHand := client.Apply{Documents: []client.Document{days("2026-12-24")}}
+	if applied := apply(byHand); !strings.Contains(strings.Join(applied.Results[0].Warnings, "\n"), "at 1111111: the next commit sets this change back") {
+		t.Errorf("a change by hand warns %q", applied.Results[0].Warnings)
+	}
+	if got := shown(); !got.Edited || !strings.Contains(got.Diff, `-  include: "2026-10-01"`) || !strings.Contains(got.Diff, `+  include: "2026-12-24"`) {
+		t.Errorf("after a change by hand it is from %+v", got)
+	}
+	of.Source.Commit = commitTwo
+	apply(of)
+	if got := shown(); got.Edited || got.Diff != "" || got.Commit != commitTwo {
+		t.Errorf("after the next commit it is from %+v", got)
+	}
+	apply(commit(commitOne, "", "a", "true")) // of which the calendar is no part any more
+	if got := shown(); got != nil {
+		t.Errorf("a calendar that is gone from the files is from %+v", got)
 	}
 }

@@ -193,7 +193,7 @@ func sameness(j *job.Job, path string, same *client.Sameness, item *store.Trigge
 	for _, name := range by {
 		param, known := j.Params[name]
 		if !known {
-			return WrongField(path+".by", phrase.NotDeclared)
+			return WrongField(path+".by", phrase.NameNotDeclared.Of(phrase.Quoted(name)), phrase.DeclaredAre.Of(slices.Sorted(maps.Keys(j.Params))))
 		}
 		value, given := item.Params[name]
 		if !given {

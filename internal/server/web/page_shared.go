@@ -38,6 +38,8 @@ type sharedRow struct {
 	Open              bool   // a window is
 	Address           string // of its actions; "" for what has none
 	Closed            bool   // a window was closed by hand
+	From, Edited      string // the commit that it is of, and since which one it was changed by hand
+	Diff              []diffLine
 }
 
 // secretRow is a secret without its value.
@@ -113,6 +115,14 @@ func rateText(p *page, rate *job.Rate) string {
 
 func (p *page) sharedRow(d job.Document) (row sharedRow, err error) {
 	row.Name = d.FullName()
+	if from := d.From(); from != nil {
+		commit := from.Commit[:min(len(from.Commit), 7)]
+		row.From = clean(strings.TrimSpace(p.T("job.source_at", "url", from.URL, "commit", commit, "file", from.File)))
+		if from.Edited {
+			row.Edited, row.Diff = p.T("job.edited_since", "commit", commit), diffLines(from.Diff)
+		}
+		d = d.CameFrom(nil)
+	}
 	switch {
 	case d.Calendar != nil:
 		row.Description, row.Version = clean(d.Calendar.Description), d.Calendar.Version
