@@ -70,4 +70,27 @@ func TestKeysActOnTheRowUnderTheCursor(t *testing.T) {
 	// The row of a job whose run needs a value leads to its dialog.
 	b.do(chromedp.KeyEvent("k"), chromedp.KeyEvent("r"))
 	b.until("the dialog", `document.activeElement.id === "param-day" && location.search === "?open=r"`)
+
+	// It cancels, repeats and snoozes what is not on the page, and a key repeats the run of a row.
+	apply(t, "namespace: cursor\nname: fails\nrun: {shell: \"exit 1\"}\n---\nnamespace: cursor\nname: long\nrun: {shell: \"sleep 600\"}\npolicy: {kill_grace: 1s}\n")
+	_, _ = belfry.command("job", "run", "cursor/fails", "--wait")
+	must(t, "job", "run", "cursor/long")
+	runs := `fetch("/api/v1/runs?job=cursor/fails").then(r => r.json()).then(list => list.items.length)`
+	chooses("retry cursor/fails")
+	b.until("the run that repeats it", `location.pathname.startsWith("/runs/") && document.title.includes("cursor/fails")`)
+	b.open("/runs?job=cursor/fails&outcome=failed")
+	b.until("the list", `document.documentElement.classList.contains("script") && document.readyState === "complete"`)
+	b.do(chromedp.KeyEvent("jr"))
+	b.until("the run that repeats the row", `location.pathname.startsWith("/runs/") && document.title.includes("cursor/fails")`)
+	if n := value[int](b, runs); n != 3 {
+		t.Errorf("the job has %d runs, want 3", n)
+	}
+	b.open("/runs?job=cursor/fails&outcome=failed")
+	b.until("the list", `document.documentElement.classList.contains("script") && document.readyState === "complete"`)
+	b.do(chromedp.KeyEvent("jp"))
+	b.until("the question why", `location.pathname === "/jobs/cursor/fails" && document.activeElement.id === "why"`)
+	chooses("snooze cursor/fails")
+	b.until("the snooze", `document.querySelector("main > [role=status]:not([hidden])")?.textContent.includes("Snoozed cursor/fails.")`)
+	chooses("cancel cursor/long")
+	b.until("the question why", `location.search === "?open=c" && document.activeElement.id === "cancel-why"`)
 }

@@ -134,10 +134,10 @@ func TestJourneysOfTheNight(t *testing.T) {
 		t.Errorf("what is typed in the menu of a problem goes to the field %s", field)
 	}
 	j.press(row + `.querySelector('button[name="until"][value="version"]')`)
-	j.until("the snooze", `document.querySelector("main > [role=status]:not([hidden])")?.textContent.includes("Snoozed `+snoozed+`.") && document.querySelector(".snoozed .nd")?.textContent.includes("until the next version")`)
+	j.until("the snooze", `document.querySelector("main > [role=status]:not([hidden])")?.textContent.includes("Snoozed `+snoozed+`.") && `+row+`.closest(".snoozed") && `+row+`.textContent.includes("until the next version")`)
 	j.took("snooze it until the next version", 2)
 	j.press(`document.querySelector('main > [role=status] form[action^="/attention/wake"] button')`)
-	j.until("that it is awake", `document.querySelector(".snoozed") === null && document.readyState === "complete"`)
+	j.until("that it is awake", row+` !== undefined && !`+row+`.closest(".snoozed") && document.readyState === "complete"`)
 	j.took("take the snooze back", 1)
 
 	// What a person has taken is theirs, and leaves the list of what is not taken.

@@ -13,10 +13,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -73,11 +73,7 @@ func run(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	belfry.dir = dir
-	defer func() {
-		if nightServer.served != nil {
-			nightServer.stop(os.Interrupt)
-		}
-	}()
+	defer endNight()
 	belfry.program = filepath.Join(dir, "belfry")
 	if err := servers.Build(belfry.program, "cmd/belfry"); err != nil {
 		panic(err)
@@ -580,11 +576,13 @@ func (b *tab) obeys(rules, theme, page string) {
 // zoomed is how wide a page of 1440 px is at 200 %.
 const zoomed = 720
 
-// Each page of the night, and one that is not there, obeys the rules, and fits into each width: with long
-// names, long hosts, long lines, and much that is wrong.
+// Each page of the night, each answer to a form, and what strangers and a first start see, obeys the rules, and fits into
+// each width: with long names, long hosts, long lines, and much that is wrong.
 func TestEachPageInEveryThemeLanguageAndSize(t *testing.T) {
 	t.Parallel()
 	on, list := nightOf(t)
+	isWhole(t, list)
+	empty := serveFor(t, filepath.Join(t.TempDir(), "data"), "")
 	// Colours are alike in both languages, and all else is in both themes: of the other combinations
 	// nothing else would be seen. What the night itself says is English in Chinese, too.
 	for lang, theme := range map[string]string{"en": "light", "zh": "dark"} {
@@ -595,34 +593,59 @@ func TestEachPageInEveryThemeLanguageAndSize(t *testing.T) {
 			b.looks(theme, lang)
 			for i, path := range list {
 				b.width(1440)
-				b.complained()
 				b.open(path)
-				for _, text := range b.complained() {
-					if !strings.Contains(text, "/nothing") {
-						t.Errorf("%s in %s, %s complains: %s", path, theme, lang, text)
-					}
-				}
-				b.until("the page in its language", `document.readyState === "complete" && document.documentElement.lang.startsWith("`+lang+`")`)
-				if shift := value[float64](b, shifted); shift >= shiftMost {
-					t.Errorf("%s in %s shifts its layout by %g", path, lang, shift)
-				}
-				if rows := value[int](b, widest[lang]); rows == 0 && (path == "/jobs" || path == "/runs") {
-					t.Errorf("%s has no row", path)
-				}
-				b.laidOut(path, lang)
-				switch {
-				case lang == "en":
-					b.width(1440)
-					b.obeys(allRules, theme, path)
-				case whole || i%3 == 0 || path == "/ui/kit": // which shows the parts of all pages
-					b.width(390)
-					b.obeys(sightRules, theme, path+" at 390 px")
-				}
-				if lang == "zh" {
-					b.saysNoEnglish(path)
-				}
+				b.fits(path, theme, lang, whole || i%3 == 0 || path == "/ui/kit") // which shows the parts of all pages
 			}
+			for _, pattern := range slices.Sorted(maps.Keys(answers)) {
+				b.width(1440)
+				answers[pattern](b)
+				b.fits(pattern, theme, lang, false)
+			}
+			b.do(network.ClearBrowserCookies())
+			for _, path := range strangers {
+				b.width(1440)
+				b.open(path + "?lang=" + lang)
+				b.fits(path, theme, lang, true)
+			}
+			b.width(1440)
+			b.do(chromedp.SetValue("#token", "belfry_no-such-token", chromedp.ByQuery), chromedp.Submit("#token", chromedp.ByQuery))
+			b.until("the refusal", `document.readyState === "complete" && location.pathname === "/ui/login" && document.querySelector("[role=alert]") !== null`)
+			b.fits("a wrong token", theme, lang, true)
+			first := newStranger(t, empty)
+			first.login()
+			first.looks(theme, lang)
+			first.open("/")
+			first.fits("the first start", theme, lang, true)
 		})
+	}
+}
+
+// fits reports what is wrong with the page that is open.
+func (b *tab) fits(name, theme, lang string, onPhone bool) {
+	b.t.Helper()
+	b.until("the page in its language", `document.readyState === "complete" && document.documentElement.lang.startsWith("`+lang+`")`)
+	for _, text := range b.complained() {
+		if !strings.Contains(text, "the server responded with a status of 4") || strings.Contains(text, "/ui/assets/") { // as pages of problems are
+			b.t.Errorf("%s in %s, %s complains: %s", name, theme, lang, text)
+		}
+	}
+	if shift := value[float64](b, shifted); shift >= shiftMost {
+		b.t.Errorf("%s in %s shifts its layout by %g", name, lang, shift)
+	}
+	if rows := value[int](b, widest[lang]); rows == 0 && (name == "/jobs" || name == "/runs") {
+		b.t.Errorf("%s has no row", name)
+	}
+	b.laidOut(name, lang)
+	switch {
+	case lang == "en":
+		b.width(1440)
+		b.obeys(allRules, theme, name)
+	case onPhone:
+		b.width(390)
+		b.obeys(sightRules, theme, name+" at 390 px")
+	}
+	if lang == "zh" {
+		b.saysNoEnglish(name)
 	}
 }
 
@@ -815,19 +838,7 @@ func TestScreenshots(t *testing.T) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	me, err := user.Current() // root would be refused: other machines could give it jobs
-	if err != nil {
-		t.Fatal(err)
-	}
-	store := servers.StartRedis(t).URL()
-	on := serveFor(t, filepath.Join(t.TempDir(), "data"), "", "--store", store, "--run-as", me.Username, "--name", nightHost)
-	for _, name := range nightNeighbours {
-		serveFor(t, filepath.Join(t.TempDir(), "data"), "", "--store", store, "--run-as", me.Username, "--name", name)
-	}
-	paths, err := tellNight(on)
-	if err != nil {
-		t.Fatal(err)
-	}
+	on, paths := nightOf(t)
 	photograph(t, on, dir, "", paths)
 }
 
