@@ -82,6 +82,7 @@ var (
 	HasBlank            = one[Quoted]("has_blank", "{x} has a blank", "{x} 含有空白")
 	GroupForm           = none("group_form", "the appname of the executors, for example order-service", "执行器的 appname，例如 order-service")
 	HasControl          = none("has_control", "has a control character", "含有控制字符")
+	NoSecretKey         = none("no_secret_key", "this server has no key for secrets: set secrets.key_file or secrets.key_command", "本服务器没有主密钥：请设置 secrets.key_file 或 secrets.key_command")
 	SecretSet           = none("secret_set", "the token itself never stands in a document: belfry secret set NAME keeps it", "token 本身不写在文档中：用 belfry secret set NAME 保存")
 	TwiceThere          = one[Quoted]("twice_there", "{x} is there twice", "{x} 重复")
 	TooManySecrets      = one[int]("too_many_secrets", "names more than {most} secrets", "使用的密钥超过 {most} 个")

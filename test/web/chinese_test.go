@@ -26,7 +26,7 @@ const sentences = `(() => {
 // nightText is all that the night itself says, in lower case: names, descriptions, reasons of people, and output.
 var nightText = sync.OnceValue(func() string {
 	own := strings.Builder{}
-	own.WriteString(nightDocuments() + nightPause + nightSkipped + nightNote + nightDrained + nightReason)
+	own.WriteString(nightDocuments() + nightPause + nightSkipped + nightNote + nightNodes[len(nightNodes)-1] + " " + nightDrained + nightReason)
 	own.WriteString(" no such file or directory") // of the system
 	for i := range night {
 		own.WriteString(" " + night[i].line)

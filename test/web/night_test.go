@@ -5,6 +5,7 @@ package web
 import (
 	"bytes"
 	_ "embed"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -220,8 +221,17 @@ func startNight() (paths []string, err error) {
 	if err != nil {
 		return nil, err
 	}
+	key, config := filepath.Join(belfry.dir, "secret.key"), filepath.Join(belfry.dir, "night.yaml")
+	for file, text := range map[string]string{
+		key:    "k1 " + base64.StdEncoding.EncodeToString(make([]byte, 32)) + "\n",
+		config: "secrets: {key_file: " + key + "}\n",
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			return nil, err
+		}
+	}
 	for _, name := range nightNodes {
-		node, err := serve(filepath.Join(belfry.dir, name), "", "--store", n.store.URL(), "--run-as", me.Username, "--name", name)
+		node, err := serve(filepath.Join(belfry.dir, name), "", "--config", config, "--store", n.store.URL(), "--run-as", me.Username, "--name", name)
 		if err != nil {
 			return nil, err
 		}

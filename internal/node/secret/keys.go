@@ -24,6 +24,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/belfry-cron/belfry/internal/phrase"
 )
 
 const (
@@ -182,7 +184,7 @@ func (r *Ring) get(ctx context.Context, life time.Duration) ([]key, error) {
 	return nil, &KeyError{fmt.Errorf("%s: %w", where, err)}
 }
 
-var errNoKey = &KeyError{errors.New("this server has no key for secrets: set secrets.key_file or secrets.key_command")}
+var errNoKey = &KeyError{phrase.Mistake(phrase.NoSecretKey)}
 
 // KeyError is why a server cannot read its keys.
 type KeyError struct{ error }
