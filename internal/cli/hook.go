@@ -140,7 +140,7 @@ func newHookSecret(ctx context.Context, server *remote, h *job.Hook) (string, er
 		_, _ = rand.Read(random)   // crypto/rand never fails
 		value = hex.EncodeToString(random)
 	}
-	_, err := server.SetSecret(ctx, cmp.Or(h.Namespace, job.DefaultNamespace), h.Secret, client.SecretRequest{Value: value, Description: "of the hook " + h.FullName()})
+	_, err := server.SetSecret(ctx, cmp.Or(h.Namespace, job.DefaultNamespace), h.Secret, client.SecretRequest{Value: value, Description: "hook " + h.FullName()})
 	return value, err
 }
 

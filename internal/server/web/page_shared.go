@@ -237,7 +237,7 @@ func (s *site) createHook(p *page) error {
 			return service.Refuse(client.TypeExists, phrase.KindExists.Of("secret", secret))
 		}
 		value = hookSecret(form)
-		if _, _, err := s.Service.Secrets.Set(p.ctx(), p.who, service.Name{Namespace: namespace, Name: secret}, client.SecretRequest{Value: value, Description: "of the hook " + name.String()}); err != nil {
+		if _, _, err := s.Service.Secrets.Set(p.ctx(), p.who, service.Name{Namespace: namespace, Name: secret}, client.SecretRequest{Value: value, Description: "hook " + name.String()}); err != nil {
 			return err
 		}
 	}
