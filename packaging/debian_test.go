@@ -332,6 +332,49 @@ func (d *debian) underACommand(job string, do func()) {
 	}
 }
 
+// givesStrangersNothing looks at the installed package as another user of the machine, while a server and a command run:
+// nothing can be written or connected to, and no file, argument or variable that can be read has the token.
+func (d *debian) givesStrangersNothing() {
+	d.t.Helper()
+	token, err := os.ReadFile(filepath.Join(d.root, "var/lib/belfry/token"))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	stranger := func(script string) string {
+		d.t.Helper()
+		return d.must("setpriv", "--reuid=daemon", "--regid=daemon", "--clear-groups", "--no-new-privs", "sh", "-c", script)
+	}
+	if out := stranger("id -un; cat /etc/belfry/belfry.yaml >/dev/null && echo reads"); out != "daemon\nreads\n" {
+		d.t.Fatalf("the stranger is and can %q", out)
+	}
+	d.must("belfry", "job", "create", "lasting", "--", "while test ! -e /home/belfry/seen; do sleep 0.1; done")
+	d.must("belfry", "job", "run", "lasting")
+	d.wait("the command runs", func() error {
+		out, err := d.run("belfry", "run", "list", "--job", "lasting", "-o", "json")
+		if err == nil && !strings.Contains(strings.ReplaceAll(out, " ", ""), `"state":"running"`) {
+			err = errors.New(out)
+		}
+		return err
+	})
+	const sticky = "-type d -perm -1000" // such as /tmp: others cannot touch what is in there
+	if out := stranger("find / -xdev -path /dev -prune -o ! -type l -writable ! \\( " + sticky + " \\) -print 2>/dev/null; true"); out != "" {
+		d.t.Errorf("another user may write or connect to\n%s", out)
+	}
+	if out := stranger("ls -A /var/lib/belfry /home/belfry 2>/dev/null; true"); out != "" {
+		d.t.Errorf("another user sees\n%s", out)
+	}
+	d.write("/etc/searched", strings.TrimSpace(string(token)), 0o600)
+	d.must("chown", "daemon", "/etc/searched")
+	if out := stranger("grep -rlsF -f /etc/searched --exclude=searched /etc /home /opt /root /run /srv /tmp /usr/lib/systemd /var /proc/[0-9]*/cmdline /proc/[0-9]*/environ; true"); out != "" {
+		d.t.Errorf("another user finds the token in\n%s", out)
+	}
+	d.must("rm", "/etc/searched")
+	if out := stranger("belfry node list 2>&1 || echo refused"); !strings.HasSuffix(out, "refused\n") {
+		d.t.Errorf("another user without a token is told %q", out)
+	}
+	d.write("/home/belfry/seen", "", 0o644)
+}
+
 func TestThePackageLivesOnDebian(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can install packages into a root, so that none is installed")
@@ -356,6 +399,8 @@ func TestThePackageLivesOnDebian(t *testing.T) {
 	if out := d.must("belfry", "version"); !strings.HasPrefix(out, "belfry "+testVersion+",") {
 		t.Errorf("the program is %q", out)
 	}
+
+	d.givesStrangersNothing()
 
 	server := d.server()
 	d.underACommand("upgrade", func() {
