@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Variable names a file with the seconds by which the wall clock of a program differs from the machine's.
+// Variable names a file with the nanoseconds by which the wall clock of a program differs from the machine's.
 const Variable = "BELFRY_TEST_CLOCK"
 
 // Flags returns the flags of go build that make such a program. They name files in a directory.
@@ -33,7 +33,7 @@ func Flags(dir string) ([]string, error) {
 		return nil, errors.New("time.Now of this Go is another: the line that moves the clock has to be put somewhere else")
 	}
 	files := map[string]string{
-		"time.go": before + reads + "\tsec += moved()\n" + after,
+		"time.go": before + reads + "\tsec, nsec = moved(sec, nsec)\n" + after,
 		// The file is mapped, because the runtime asks for the time where no
 		// system call may be made.
 		"moved.go": `package time
@@ -61,11 +61,16 @@ func mapMoved() *int64 {
 	return (*int64)(unsafe.Pointer(&data[0]))
 }
 
-func moved() int64 {
+func moved(sec int64, nsec int32) (int64, int32) {
 	if mapped == nil {
-		return 0
+		return sec, nsec
 	}
-	return *mapped
+	all := *mapped + int64(nsec)
+	sec += all / 1e9
+	if all %= 1e9; all < 0 {
+		sec, all = sec-1, all+1e9
+	}
+	return sec, int32(all)
 }
 `,
 	}
@@ -94,5 +99,5 @@ func Set(path string, by time.Duration) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(binary.Write(file, binary.NativeEndian, int64(by/time.Second)), file.Close())
+	return errors.Join(binary.Write(file, binary.NativeEndian, int64(by)), file.Close())
 }
