@@ -102,6 +102,10 @@ run:
 		}
 		s = serve()
 	}
+	within(t, 3*time.Minute, "a container has started", func() bool { // between crashes a busy machine may start none
+		text, _ := os.ReadFile(witness + "/starts")
+		return len(text) > 0
+	})
 	if _, err := s.Pause(t.Context(), "default", "crashed", client.PauseRequest{}); err != nil {
 		t.Fatal(err)
 	}
