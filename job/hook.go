@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 
 	"github.com/belfry-cron/belfry/internal/phrase"
@@ -20,6 +21,7 @@ type Hook struct {
 	Secret      string            `json:"secret" max:"64" doc:"The name of the secret in the namespace. With standard its value is whsec_ and a key in base64."`
 	If          string            `json:"if,omitzero" max:"4096" doc:"A template that is true or false. A call for which it is false starts nothing. Default: each call starts a run."`
 	Params      map[string]string `json:"params,omitzero" items:"256" max:"65536" doc:"Parameters of the run by name, as templates."`
+	Allow       []string          `json:"allow,omitzero" items:"256" max:"64" doc:"Addresses and ranges of addresses from which calls are taken, for example 192.30.252.0/22. Behind a proxy all calls have its address. Default: all."`
 	Paused      bool              `json:"paused,omitzero" doc:"Calls start nothing."`
 	UID         ID                `json:"uid,omitzero" doc:"Read-only. The identity of the hook, which its address contains."`
 	Version     int64             `json:"version,omitzero" min:"1" doc:"Read-only. Every change of the hook increments it."`
@@ -35,6 +37,22 @@ func (h *Hook) Address() string {
 		return "/hooks/" + h.UID.String() + "/SECRET"
 	}
 	return "/hooks/" + h.UID.String()
+}
+
+// Takes reports whether calls from an address are taken.
+func (h *Hook) Takes(from netip.Addr) bool {
+	return len(h.Allow) == 0 || slices.ContainsFunc(h.Allow, func(text string) bool {
+		p, err := ParsePrefix(text)
+		return err == nil && p.Contains(from.Unmap())
+	})
+}
+
+// ParsePrefix reads an address or a range of addresses.
+func ParsePrefix(text string) (netip.Prefix, error) {
+	if ip, err := netip.ParseAddr(text); err == nil && ip.Zone() == "" {
+		return ip.Prefix(ip.BitLen())
+	}
+	return netip.ParsePrefix(text)
 }
 
 // HookForm is how the caller of a hook proves that it knows the secret.
@@ -70,6 +88,10 @@ func (v *validator) hookDocument(h *Hook) {
 		v.report(at, phrase.NotSecretName.Of(quote(h.Secret)), phrase.SecretNameForm.Of(SecretNameMax))
 	default:
 		v.knowSecret(at, namespaceOf(h.Namespace), h.Secret)
+	}
+	for i, text := range h.Allow {
+		_, err := ParsePrefix(text)
+		v.refuse(err != nil, root.field("allow").item(i), phrase.NotPrefix.Of(quote(text)), phrase.Example.Of("192.30.252.0/22"))
 	}
 	check := func(text string, at *path) {
 		if _, err := compileTemplate(TemplateText, text, hookCompiler()); err != nil {

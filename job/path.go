@@ -10,6 +10,8 @@ type path struct {
 	parent *path
 	key    string
 	index  int // index of an item in its list; notItem for a mapping's key
+	// hasParts is set for a text that is a document itself, whose parts have paths too.
+	hasParts bool
 }
 
 const notItem = -1

@@ -95,7 +95,7 @@ type Expect struct {
 	StartWithin   Duration `json:"start_within,omitzero" min:"1ms" max:"365d" doc:"A run should start within this time after it was due."`
 	FinishWithin  Duration `json:"finish_within,omitzero" min:"1ms" max:"365d" doc:"A run should end within this time after it was due."`
 	DurationBelow Duration `json:"duration_below,omitzero" min:"1ms" max:"365d" doc:"An attempt should take less than this, from its claim or, if that was early, from its due time."`
-	MemoryBelow   Size     `json:"memory_below,omitzero" min:"1MiB" max:"1024TiB" doc:"The highest memory of an attempt should be less than this, for example 200MB. Only with run.shell and run.container. If the system does not know the figure, nothing is marked."`
+	MemoryBelow   Size     `json:"memory_below,omitzero" min:"1MiB" max:"1024TiB" doc:"The highest memory of an attempt should be less than this, for example 200MiB. Only with run.shell and run.container. If the system does not know the figure, nothing is marked."`
 	CPUBelow      Duration `json:"cpu_below,omitzero" min:"1ms" max:"365d" doc:"The processor time of an attempt should be less than this. Only with run.shell and run.container."`
 }
 

@@ -171,7 +171,7 @@ func (p *path) follow(source *node, b *strings.Builder) (nearest *node, found bo
 		if here.kind == listNode && p.index < len(here.entries) {
 			next = here.entries[p.index].value
 		}
-	case here.kind == scalarNode:
+	case here.kind == scalarNode && (p.parent == nil || !p.parent.hasParts):
 		return here, true
 	default:
 		next = here.get(p.key)

@@ -175,7 +175,7 @@ func (k *Kubernetes) check(v *validator, j *Job, run *path) {
 // podTemplateForm shows a pod template.
 var podTemplateForm = phrase.PodTemplateForm.Of("spec: {containers: [{name: main, image: alpine}]}")
 
-// checkTemplate checks what Belfry needs of a pod template. The cluster checks the rest.
+// checkTemplate checks the fields of a pod template, and what Belfry needs of it. The cluster checks the values.
 func (k *Kubernetes) checkTemplate(v *validator, j *Job, at *path) {
 	for _, f := range []struct {
 		name  string
@@ -187,17 +187,14 @@ func (k *Kubernetes) checkTemplate(v *validator, j *Job, at *path) {
 		v.refuse(f.isSet, at.field(f.name), phrase.NotWith.Of("template"), phrase.WriteInTemplate)
 	}
 	at = at.field("template")
+	at.hasParts = true
 	pod, err := k.pod()
 	if err != nil {
 		v.report(at, phrase.NotPodTemplate.Of(phrase.Words(strings.TrimPrefix(err.Error(), "yaml: "))), podTemplateForm)
 		return
 	}
 	wrong := func(text string) { v.report(at, phrase.NotPodTemplate.Of(phrase.Words(text)), podTemplateForm) }
-	for _, key := range slices.Sorted(maps.Keys(pod)) {
-		if key != "metadata" && key != "spec" {
-			wrong("it has the field " + key + " beside metadata and spec")
-		}
-	}
+	v.checkPod(pod, podTemplate, at)
 	spec, _ := pod["spec"].(map[string]any)
 	containers, _ := spec["containers"].([]any)
 	if len(containers) == 0 {

@@ -57,6 +57,7 @@ type importFlags struct {
 	output     string
 	takeOver   *cronJobChange
 	still      string // note about the source after an import; "" for lines of crontabs
+	unit       string // what each job is made of; "" for lines of crontabs
 }
 
 func newCrontabImport(env Env) *cobra.Command {
@@ -156,7 +157,7 @@ func importCrontabs(ctx context.Context, env Env, ask importFlags, files []strin
 	}
 	tellWrong(env, tables)
 	if bad > 0 && !ask.skip {
-		return failed("%s no job, and nothing was changed", makes(bad)).withHint("--skip-errors imports the other lines")
+		return failed("%s no job, and nothing was changed", ask.makes(bad)).withHint("--skip-errors imports the other lines")
 	}
 	if len(documents) == 0 && !ask.prune {
 		f := failed("there is no line to import")
@@ -170,11 +171,14 @@ func importCrontabs(ctx context.Context, env Env, ask importFlags, files []strin
 	return applyImport(ctx, env, ask, tables, documents)
 }
 
-func makes(lines int) string {
-	if lines == 1 {
-		return "1 line makes"
+// of counts what jobs are made of.
+func (ask *importFlags) of(n int) string { return counted(n, cmp.Or(ask.unit, "line")) }
+
+func (ask *importFlags) makes(n int) string {
+	if n == 1 {
+		return ask.of(n) + " makes"
 	}
-	return fmt.Sprintf("%d lines make", lines)
+	return ask.of(n) + " make"
 }
 
 // readTables converts lines to documents, and counts the lines without one. Names are distinct over
@@ -510,7 +514,7 @@ func showImport(env Env, ask importFlags, tables []cronTable, documents []job.Do
 		tellWrong(env, tables)
 	}
 	if bad > 0 {
-		return failed("%s no job", makes(bad))
+		return failed("%s no job", ask.makes(bad))
 	}
 	if ask.output == asTable {
 		if ask.losesMail(tables) {

@@ -120,11 +120,11 @@ func (ask *importFlags) withoutBarred(env Env, documents []job.Document, would c
 	}
 	notes.tell(env)
 	if !ask.skip {
-		f := failed("the %s of %s cannot run, and nothing was changed", jobsOf(len(barred)), counted(len(barred), "line"))
+		f := failed("the %s of %s cannot run, and nothing was changed", jobsOf(len(barred)), ask.of(len(barred)))
 		if len(users) > 0 {
-			return nil, f.withHint("--allow-users writes %s into the configuration of the server on this machine; --skip-errors imports the other lines", strings.Join(users, ", "))
+			return nil, f.withHint("--allow-users writes %s into the configuration of the server on this machine; --skip-errors imports the other %ss", strings.Join(users, ", "), cmp.Or(ask.unit, "line"))
 		}
-		return nil, f.withHint("--skip-errors imports the other lines")
+		return nil, f.withHint("--skip-errors imports the other %ss", cmp.Or(ask.unit, "line"))
 	}
 	var able []job.Document
 	for i, d := range documents {
@@ -134,7 +134,7 @@ func (ask *importFlags) withoutBarred(env Env, documents []job.Document, would c
 		}
 	}
 	if len(able) == 0 && !ask.prune {
-		return nil, failed("no line was imported")
+		return nil, failed("no %s was imported", cmp.Or(ask.unit, "line"))
 	}
 	return able, nil
 }

@@ -78,6 +78,7 @@ func importForeign(ctx context.Context, env Env, ask importFlags, from origin, t
 		return misused("--owner is missing: the names of the files are too long for a mark")
 	}
 	ask.still = from.still
+	ask.unit, _, _ = strings.Cut(from.what, " ")
 	if ask.takeOver != nil {
 		if err := ask.takeOver.prepare(tables); err != nil {
 			return err
@@ -92,7 +93,7 @@ func importForeign(ctx context.Context, env Env, ask importFlags, from origin, t
 	}
 	tellWrong(env, tables)
 	if bad > 0 && !ask.skip {
-		return failed("%s no job, and nothing was changed", makes(bad)).withHint("--skip-errors imports the others")
+		return failed("%s no job, and nothing was changed", ask.makes(bad)).withHint("--skip-errors imports the others")
 	}
 	if len(documents) == 0 && !ask.prune {
 		return failed("there is nothing to import")

@@ -84,6 +84,7 @@ belfry secret set stripe_key && belfry hook create paid --job invoice --from str
 	addWord(f, &hook.Secret, "secret", "", "NAME", "a secret that exists; else a new one is made")
 	addWord(f, &hook.If, "if", "", "TEMPLATE", "start a run only if this is true")
 	f.VarP((*labels)(&hook.Params), "param", "p", "template of a parameter: KEY=TEMPLATE; may be repeated")
+	f.StringArrayVar(&hook.Allow, "allow", nil, "address, or CIDR, from which calls are taken; may be repeated; else any address")
 	addWord(f, &hook.Description, "description", "", "TEXT", "what the hook is for")
 	addConnection(cmd, &asked)
 	addOutput(cmd, &output, asTable, asJSON, asYAML)

@@ -324,11 +324,12 @@ var (
 	CallbackSecretMissing = none("callback_secret_missing", "the secret of the callback is missing", "缺少回调的密钥")
 	SendCallbackSecret    = none("send_callback_secret", "send it as Authorization: Bearer SECRET", "请以 Authorization: Bearer SECRET 发送")
 
-	AwaitedFull  = one[int]("awaited_full", "{n} runs with webhooks of their own have not ended or are not delivered, and no more are kept", "已有 {n} 个带专属 webhook 的运行尚未结束或送达，不能再多")
-	HookUnproven = none("hook_unproven", "the call does not prove that it comes from its sender", "无法确认该调用来自其发送方")
-	HookIgnored  = none("hook_ignored", "the call did not pass if", "该调用未通过 if")
-	HookPaused   = none("hook_paused", "the hook is paused", "钩子已暂停")
-	HookTemplate = one[Words]("hook_template", "cannot be made of this call: {why}", "无法由此调用得出：{why}")
+	AwaitedFull       = one[int]("awaited_full", "{n} runs with webhooks of their own have not ended or are not delivered, and no more are kept", "已有 {n} 个带专属 webhook 的运行尚未结束或送达，不能再多")
+	HookUnproven      = none("hook_unproven", "the call does not prove that it comes from its sender", "无法确认该调用来自其发送方")
+	HookIgnored       = none("hook_ignored", "the call did not pass if", "该调用未通过 if")
+	HookFromElsewhere = one[string]("hook_from_elsewhere", "the call comes from {address}, which allow does not have", "该调用来自 {address}，而 allow 中没有它")
+	HookPaused        = none("hook_paused", "the hook is paused", "钩子已暂停")
+	HookTemplate      = one[Words]("hook_template", "cannot be made of this call: {why}", "无法由此调用得出：{why}")
 
 	// Of workers, sessions and nodes without the API.
 	TokenCertMissing   = two[string, string]("token_cert_missing", "the token {name} is for a worker with the client certificate {certificate}, and there is none", "令牌 {name} 仅用于持有客户端证书 {certificate} 的 worker，而请求没有证书")

@@ -83,8 +83,8 @@ var table = map[string]line{
 	"internal/cli/systemd":  {pure: true, std: []string{"embed", "path", "text/template"}},
 	"job": {
 		pure: true,
-		// The tags of a type are parsed once.
-		std:         []string{"sync"},
+		// The tags of a type are parsed once, as is the embedded table of the fields of pods; netip only parses.
+		std:         []string{"embed", "net/netip", "sync"},
 		imports:     []string{"internal/phrase", "cron", "internal/sys/spelling"},
 		modules:     []string{"go.yaml.in/yaml/v3"},
 		testModules: []string{"github.com/santhosh-tekuri/jsonschema/v6"},

@@ -474,25 +474,18 @@ type Prefix string
 
 // UnmarshalText checks a range of addresses.
 func (p *Prefix) UnmarshalText(text []byte) error {
-	if _, err := parsePrefix(string(text)); err != nil {
+	if _, err := job.ParsePrefix(string(text)); err != nil {
 		return fmt.Errorf("%q is not an address or a range of addresses, such as 127.0.0.1 or 10.0.0.0/8", text)
 	}
 	*p = Prefix(text)
 	return nil
 }
 
-func parsePrefix(text string) (netip.Prefix, error) {
-	if ip, err := netip.ParseAddr(text); err == nil && ip.Zone() == "" {
-		return ip.Prefix(ip.BitLen())
-	}
-	return netip.ParsePrefix(text)
-}
-
 // Prefixes returns ranges of addresses that were checked.
 func Prefixes(list []Prefix) []netip.Prefix {
 	var prefixes []netip.Prefix
 	for _, text := range list {
-		if p, err := parsePrefix(string(text)); err == nil {
+		if p, err := job.ParsePrefix(string(text)); err == nil {
 			prefixes = append(prefixes, p)
 		}
 	}

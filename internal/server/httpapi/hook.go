@@ -42,7 +42,7 @@ func (a *api) hookRoutes() {
 			a.writeProblem(w, a.asProblem(r.Context(), err))
 			return
 		}
-		called, err := a.Service.Hooks.Call(r.Context(), service.HookCall{ID: r.PathValue("id"), Secret: r.PathValue("secret"), Header: r.Header, Body: body})
+		called, err := a.Service.Hooks.Call(r.Context(), service.HookCall{ID: r.PathValue("id"), Secret: r.PathValue("secret"), From: addressOf(r), Header: r.Header, Body: body})
 		if err != nil {
 			p := a.asProblem(r.Context(), err)
 			if service.ErrorOf(err).Type == client.TypeUnauthenticated {
@@ -63,10 +63,7 @@ func (a *api) hookRoutes() {
 
 // slowed counts a refused secret with the wrong tokens of its address, and returns the answer.
 func (a *api) slowed(r *http.Request, refused *problem) *problem {
-	var address netip.Addr
-	if from, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
-		address = from.Addr()
-	}
+	address := addressOf(r)
 	wait, first := a.Tokens.Failed(address, a.Now())
 	if first {
 		a.Log.Warn("an address sends many invalid tokens", "address", address)
@@ -76,4 +73,10 @@ func (a *api) slowed(r *http.Request, refused *problem) *problem {
 			withHeader("Retry-After", strconv.Itoa(int(wait/time.Second)+1))
 	}
 	return refused
+}
+
+// addressOf returns the address of a caller, the zero one if it has none.
+func addressOf(r *http.Request) netip.Addr {
+	from, _ := netip.ParseAddrPort(r.RemoteAddr)
+	return from.Addr()
 }

@@ -182,6 +182,24 @@ func TestAHookIsNotCalledWithoutItsSecret(t *testing.T) {
 	}
 }
 
+func TestAHookTakesCallsFromItsAddresses(t *testing.T) {
+	s := newHooked(t)
+	near := s.hook(job.HookURL, "k", `, "allow": ["192.0.2.0/24"]`) + "/k" // where httptest sends from
+	s.starts(http.StatusAccepted, near, "{}")
+	far := s.hook(job.HookGitLab, "k", `, "allow": ["198.51.100.0/24", "2001:db8::1"]`)
+	wrong := s.unproven(far, "{}", "X-Gitlab-Token", "x")
+	if got := s.unproven(far, "{}", "X-Gitlab-Token", "k"); got != wrong {
+		t.Errorf("a call from elsewhere is answered by %s, want what a wrong secret is: %s", got, wrong)
+	}
+	if n := s.runs(); n != 1 {
+		t.Errorf("%d runs have started, want that of the near address alone", n)
+	}
+	records, _, err := s.store.Audit(t.Context(), store.AuditQuery{Action: "hook.refuse", Limit: 10})
+	if err != nil || len(records) != 1 || !strings.Contains(records[0].Detail.String(), "192.0.2.1") {
+		t.Errorf("the audit has %+v, want one call with its address: %v", records, err)
+	}
+}
+
 func TestARepeatedDeliveryStartsNothing(t *testing.T) {
 	s := newHooked(t)
 	github := s.hook(job.HookGitHub, "k", "")

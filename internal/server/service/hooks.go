@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
@@ -64,6 +65,7 @@ const HookActor = "hook:"
 type HookCall struct {
 	ID     string // in the address
 	Secret string // at the end of the address, "" for none
+	From   netip.Addr
 	Header http.Header
 	Body   []byte
 }
@@ -88,6 +90,9 @@ func (s *Hooks) Call(ctx context.Context, c HookCall) (client.HookCalled, error)
 		if len(e.Errors) > 0 {
 			why = job.Text(e.Errors[0].Path + " " + e.Errors[0].Detail)
 		}
+		if !h.Takes(c.From) { // the caller is not told that its proof is right
+			why = reason.Say(phrase.HookFromElsewhere.Of(c.From.String()))
+		}
 	case called.Run == job.ID{}:
 		result, verb = hookIgnored, ".ignore"
 	case called.Repeated:
@@ -111,6 +116,9 @@ type called struct {
 
 // take starts the job for a proven call.
 func (s *Hooks) take(ctx context.Context, h *job.Hook, c *HookCall, delivery string) (done called, err error) {
+	if !h.Takes(c.From) {
+		return done, Refuse(client.TypeUnauthenticated, phrase.HookUnproven)
+	}
 	if h.Paused {
 		return called{because: phrase.HookPaused}, nil
 	}

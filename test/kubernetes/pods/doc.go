@@ -1,0 +1,2 @@
+// Package pods compares the fields of pod templates that Belfry knows with the types of Kubernetes.
+package pods
