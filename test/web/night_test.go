@@ -291,7 +291,7 @@ func tellNight(on *served) (paths []string, err error) {
 	}
 	all.Wait()
 	past := map[string]any{"number": 1, "job": "shop/order-settle", "started": now.Add(-100 * time.Minute), "ended": now.Add(-99 * time.Minute), "outcome": "failed", "reason": nightReason}
-	if err := errors.Join(append(failed, on.post(string(bytes.TrimSpace(token)), "xxl/runs", map[string]any{"items": []any{past}}))...); err != nil {
+	if err := errors.Join(errors.Join(failed...), on.post(string(bytes.TrimSpace(token)), "xxl/runs", map[string]any{"items": []any{past}})); err != nil {
 		return nil, err
 	}
 	ids := map[string]string{}

@@ -258,8 +258,10 @@ func TestHandoversAreOfTheModel(t *testing.T) {
 		// A node gives back what it has handed over, another one declares it lost, and the service ends it after that.
 		over := []sim.TraceStep{{Kind: sim.Claimed}, {Kind: sim.HandedOver}}
 		allowed := len(byRun)
-		byRun = append(byRun, append(slices.Clone(over), sim.TraceStep{Kind: sim.Released}), append(slices.Clone(over), sim.TraceStep{Kind: sim.Lost}),
-			[]sim.TraceStep{{Kind: sim.Claimed}, {Kind: sim.Succeeded}}, append(slices.Clone(over), sim.TraceStep{Kind: sim.HandedOver, Node: 1}))
+		byRun = slices.Concat(byRun, [][]sim.TraceStep{
+			append(slices.Clone(over), sim.TraceStep{Kind: sim.Released}), append(slices.Clone(over), sim.TraceStep{Kind: sim.Lost}),
+			{{Kind: sim.Claimed}, {Kind: sim.Succeeded}}, append(slices.Clone(over), sim.TraceStep{Kind: sim.HandedOver, Node: 1}),
+		})
 		trace, begins := "", []string{"0"}
 		var all []sim.TraceStep
 		for _, run := range byRun {

@@ -96,9 +96,9 @@ func (s *Stats) Lanes(ctx context.Context, who Caller, q client.LanesQuery) (cli
 	if end := place.Lane + len(shown); end < len(list) {
 		lanes.Next = writeToken(lanesPlace{end})
 	}
-	uids = uids[:0]
+	uids = make([]job.ID, len(shown))
 	for i := range shown {
-		uids = append(uids, shown[i].uid)
+		uids[i] = shown[i].uid
 	}
 	before, err = past.columns.of(uids, func(missing []job.ID, each func(*store.Aggregate)) error {
 		return s.ofJobs(ctx, store.AggregateQuery{From: from, To: past.until, Bucket: q.Step, ByJob: true}, missing, each)
